@@ -1,0 +1,156 @@
+"""Every option of engined, declared once. From these fields come the flags, the TOML keys and the environment names.
+
+A field `max_num_seqs` of `SchedulerConfig` is the flag `--max-num-seqs`, the key `max_num_seqs` in the TOML table
+`[scheduler]`, and the variable `ENGINED_MAX_NUM_SEQS`. Names are vLLM's where it has the option.
+The objects are frozen: facts found at run time (KV blocks, EOS ids) have types of their own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Dtype = Literal["auto", "bfloat16", "float32"]
+KvCacheDtype = Literal["auto", "bfloat16", "float32"]
+SchedulingPolicy = Literal["fcfs", "priority"]
+LogLevelName = Literal["debug", "info", "warning", "error"]
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    short: str | None = None,
+    metavar: str | None = None,
+    kind: Literal["plain", "bytes", "json"] = "plain",
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    """Declare one option: its default, its help text, an extra flag (`--tp`), and the range it must lie in.
+
+    `kind` "bytes" takes sizes such as "2GiB"; "json" takes a JSON object. Tuples are given by repeating the flag.
+    """
+    metadata = {
+        "help": help,
+        "short": short,
+        "metavar": metavar,
+        "kind": kind,
+        "minimum": minimum,
+        "maximum": maximum,
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which model, and how it is read."""
+
+    model: str = option(DEFAULT_MODEL, "A Hugging Face folder, a .gguf file, a catalogue name or a hub id.")
+    served_model_name: tuple[str, ...] = option(
+        (), "Name(s) that clients use; the first is echoed. Default: from MODEL."
+    )
+    dtype: Dtype = option(
+        "auto", "Type of weights and activations. auto: bfloat16 where the CPU computes in it, else float32."
+    )
+    max_model_len: int | None = option(
+        None, "Longest prompt plus output, in tokens. Default: the model's own limit.", minimum=1
+    )
+    seed: int | None = option(
+        None,
+        "Makes unseeded requests repeatable across restarts. Default: a fresh one each start.",
+        minimum=0,
+        maximum=2**63 - 1,
+    )
+    chat_template: str | None = option(
+        None, "File with a jinja chat template that replaces the model's own.", metavar="FILE"
+    )
+    override_generation_config: dict[str, Any] | None = option(
+        None, "JSON object merged over the model's generation_config, key by key.", kind="json"
+    )
+    revision: str | None = option(None, "Branch, tag or commit, for a model named by its hub id.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The paged KV cache."""
+
+    block_size: int = option(16, "Tokens in a KV block.", minimum=1, maximum=256)
+    kv_cache_dtype: KvCacheDtype = option("auto", "Type of the KV cache. auto: the same as --dtype.")
+    kv_cache_memory: int | None = option(
+        None,
+        "Bytes for the KV cache, for example 2GiB. Default: 30 % of the memory that is free once the weights are in.",
+        kind="bytes",
+        minimum=1,
+    )
+    enable_prefix_caching: bool = option(True, "Reuse the KV blocks of prompts that begin alike.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """What one step may hold."""
+
+    max_num_seqs: int = option(256, "Requests that run at once.", minimum=1, maximum=4096)
+    max_num_batched_tokens: int = option(512, "Tokens computed in one step, over all requests.", minimum=1)
+    long_prefill_token_threshold: int = option(
+        0, "Most prompt tokens of one request in one step; 0: no limit of its own.", minimum=0
+    )
+    scheduling_policy: SchedulingPolicy = option(
+        "fcfs", "Order of waiting requests. priority: lower `priority` first, then arrival."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """Ranks and threads."""
+
+    tensor_parallel_size: int = option(
+        1, "Worker processes that share every layer.", short="tp", minimum=1, maximum=64
+    )
+    pipeline_parallel_size: int = option(
+        1, "Groups of layers in a pipeline (only 1 for now).", short="pp", minimum=1
+    )
+    data_parallel_size: int = option(
+        1, "Engine copies behind one frontend (only 1 for now).", short="dp", minimum=1
+    )
+    num_threads: int | None = option(
+        None,
+        "Compute threads of one rank. Default: the CPUs that affinity and cgroup allow, divided by the ranks.",
+        minimum=1,
+    )
+    startup_timeout: float = option(600.0, "Seconds that the engine may take to load.", minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The HTTP service."""
+
+    host: str = option("127.0.0.1", "Address to listen on.")
+    port: int = option(8000, "TCP port; 0 picks a free one.", minimum=0, maximum=65535)
+    uds: str | None = option(
+        None,
+        "Path of the Unix socket, or 'none'. Default: engined.sock in the user's runtime folder.",
+        metavar="PATH",
+    )
+    api_key: tuple[str, ...] = option((), "Key that clients must send as a bearer token; may be repeated.")
+    stream_interval: int = option(
+        1, "Tokens between two chunks of a stream; the first is sent at once.", minimum=1, maximum=1024
+    )
+    max_logprobs: int = option(
+        20, "Most alternatives a request may ask for with logprobs.", minimum=0, maximum=100
+    )
+    max_body_size: int = option(4 << 20, "Largest request body in bytes.", kind="bytes", minimum=1024)
+    shutdown_timeout: float = option(
+        30.0, "Seconds that running requests get to finish after SIGTERM.", minimum=0
+    )
+    log_level: LogLevelName = option("info", "Least severe level that is logged.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration of one daemon; each field is a table of the TOML file."""
+
+    model: ModelConfig = ModelConfig()
+    cache: CacheConfig = CacheConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    server: ServerConfig = ServerConfig()

@@ -1,0 +1,90 @@
+"""The ranges of generation settings and token ids, checked twice: by the frontend for the client's 4xx, and by the
+core, so that nothing which slipped through can harm a neighbour. Both raise RequestError that names the field."""
+
+import math
+from collections.abc import Iterable
+
+from engined.errors import ContextLengthError, RequestError
+from engined.protocol.engine import EngineCoreRequest
+from engined.protocol.sampling import SamplingParams
+
+MAX_LOGIT_BIAS = 1024
+MAX_BAD_WORDS = 128
+MAX_STOP_TOKEN_IDS = 1024
+
+
+def validate_request(request: EngineCoreRequest, vocab_size: int, max_model_len: int) -> None:
+    """Check one request against the model. Raises RequestError."""
+    num_prompt = len(request.prompt_token_ids)
+    if num_prompt == 0:
+        raise RequestError("the prompt is empty: send at least one token", param="prompt")
+    _check_ids("prompt", request.prompt_token_ids, vocab_size)
+    validate_sampling(request.sampling, vocab_size)
+    # One position more than the prompt is needed to generate anything at all.
+    if num_prompt + min(request.sampling.max_tokens, 1) > max_model_len:
+        raise ContextLengthError(
+            f"the prompt has {num_prompt} tokens, but at most {max_model_len} tokens of prompt and output fit",
+            "prompt",
+        )
+
+
+def validate_sampling(sampling: SamplingParams, vocab_size: int) -> None:
+    """Check the ranges of all settings. Raises RequestError for the first one that is out."""
+    _check_range("temperature", sampling.temperature, 0.0, 2.0)
+    _check_range("top_p", sampling.top_p, 0.0, 1.0, exclude_low=True)
+    _check_range("min_p", sampling.min_p, 0.0, 1.0)
+    _check_range("top_k", sampling.top_k, 0, 2**31)
+    _check_range("repetition_penalty", sampling.repetition_penalty, 0.0, 100.0, exclude_low=True)
+    _check_range("presence_penalty", sampling.presence_penalty, -2.0, 2.0)
+    _check_range("frequency_penalty", sampling.frequency_penalty, -2.0, 2.0)
+    _check_range("max_tokens", sampling.max_tokens, 0, 2**31)
+    _check_range("min_tokens", sampling.min_tokens, 0, 2**31)
+    if sampling.min_tokens > sampling.max_tokens:
+        raise RequestError(
+            f"min_tokens ({sampling.min_tokens}) is larger than max_tokens ({sampling.max_tokens})",
+            param="min_tokens",
+        )
+    _check_range("seed", sampling.seed, 0, 2**64 - 1)
+    _check_lists(sampling, vocab_size)
+
+
+def _check_lists(sampling: SamplingParams, vocab_size: int) -> None:
+    if len(sampling.logit_bias) > MAX_LOGIT_BIAS:
+        raise RequestError(f"logit_bias may hold {MAX_LOGIT_BIAS} entries", param="logit_bias")
+    _check_ids("logit_bias", (token_id for token_id, _ in sampling.logit_bias), vocab_size)
+    for _, bias in sampling.logit_bias:
+        _check_range("logit_bias", bias, -100.0, 100.0)
+    if sampling.allowed_token_ids is not None:
+        if not sampling.allowed_token_ids:
+            raise RequestError(
+                "allowed_token_ids is empty: leave it out or name a token", param="allowed_token_ids"
+            )
+        _check_ids("allowed_token_ids", sampling.allowed_token_ids, vocab_size)
+    if len(sampling.bad_words_ids) > MAX_BAD_WORDS:
+        raise RequestError(f"bad_words may hold {MAX_BAD_WORDS} sequences", param="bad_words")
+    for sequence in sampling.bad_words_ids:
+        if not sequence:
+            raise RequestError("bad_words holds an empty word", param="bad_words")
+        _check_ids("bad_words", sequence, vocab_size)
+    if len(sampling.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+        raise RequestError(f"stop_token_ids may hold {MAX_STOP_TOKEN_IDS} ids", param="stop_token_ids")
+    _check_ids("stop_token_ids", sampling.stop_token_ids, vocab_size)
+    for name, count in (("logprobs", sampling.logprobs), ("prompt_logprobs", sampling.prompt_logprobs)):
+        if count is not None:
+            _check_range(name, count, 0, vocab_size)
+
+
+def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"{param}: token id {token_id} is outside the vocabulary (0 to {vocab_size - 1})", param=param
+            )
+
+
+def _check_range(param: str, value: float, low: float, high: float, *, exclude_low: bool = False) -> None:
+    if not math.isfinite(value) or value > high or value < low or (exclude_low and value == low):
+        raise RequestError(
+            f"{param} must be {'above' if exclude_low else 'from'} {low} {'and at most' if exclude_low else 'to'} {high}, not {value}",
+            param=param,
+        )
