@@ -22,13 +22,14 @@ def option(
     *,
     short: str | None = None,
     metavar: str | None = None,
-    kind: Literal["plain", "bytes", "json"] = "plain",
+    kind: Literal["plain", "bytes", "tokens", "json"] = "plain",
     minimum: float | None = None,
     maximum: float | None = None,
 ) -> Any:
     """Declare one option: its default, its help text, an extra flag (`--tp`), and the range it must lie in.
 
-    `kind` "bytes" takes sizes such as "2GiB"; "json" takes a JSON object. Tuples are given by repeating the flag.
+    `kind` "bytes" takes sizes such as "2GiB"; "tokens" takes counts such as "8k" (8000) and "8K" (8192); "json" takes
+    a JSON object. Tuples are given by repeating the flag, or with commas in the environment.
     """
     metadata = {
         "help": help,
@@ -53,7 +54,11 @@ class ModelConfig:
         "auto", "Type of weights and activations. auto: bfloat16 where the CPU computes in it, else float32."
     )
     max_model_len: int | None = option(
-        None, "Longest prompt plus output, in tokens. Default: the model's own limit.", minimum=1
+        None,
+        "Longest prompt plus output, in tokens (8k is 8000, 8K is 8192). Default: the model's limit, or what the KV "
+        "cache holds if that is less.",
+        kind="tokens",
+        minimum=1,
     )
     seed: int | None = option(
         None,
@@ -78,7 +83,8 @@ class CacheConfig:
     kv_cache_dtype: KvCacheDtype = option("auto", "Type of the KV cache. auto: the same as --dtype.")
     kv_cache_memory: int | None = option(
         None,
-        "Bytes for the KV cache, for example 2GiB. Default: 30 % of the memory that is free once the weights are in.",
+        "Bytes for the KV cache of all ranks together, for example 2GiB. Default: 30 % of the memory that is free once "
+        "the weights are in.",
         kind="bytes",
         minimum=1,
     )
@@ -90,9 +96,11 @@ class SchedulerConfig:
     """What one step may hold."""
 
     max_num_seqs: int = option(256, "Requests that run at once.", minimum=1, maximum=4096)
-    max_num_batched_tokens: int = option(512, "Tokens computed in one step, over all requests.", minimum=1)
+    max_num_batched_tokens: int = option(
+        512, "Tokens computed in one step, over all requests.", kind="tokens", minimum=1
+    )
     long_prefill_token_threshold: int = option(
-        0, "Most prompt tokens of one request in one step; 0: no limit of its own.", minimum=0
+        0, "Most prompt tokens of one request in one step; 0: no limit of its own.", kind="tokens", minimum=0
     )
     scheduling_policy: SchedulingPolicy = option(
         "fcfs", "Order of waiting requests. priority: lower `priority` first, then arrival."
@@ -103,15 +111,9 @@ class SchedulerConfig:
 class ParallelConfig:
     """Ranks and threads."""
 
-    tensor_parallel_size: int = option(
-        1, "Worker processes that share every layer.", short="tp", minimum=1, maximum=64
-    )
-    pipeline_parallel_size: int = option(
-        1, "Groups of layers in a pipeline (only 1 for now).", short="pp", minimum=1
-    )
-    data_parallel_size: int = option(
-        1, "Engine copies behind one frontend (only 1 for now).", short="dp", minimum=1
-    )
+    tensor_parallel_size: int = option(1, "Worker processes that share every layer.", short="tp", minimum=1, maximum=64)
+    pipeline_parallel_size: int = option(1, "Groups of layers in a pipeline (only 1 for now).", short="pp", minimum=1)
+    data_parallel_size: int = option(1, "Engine copies behind one frontend (only 1 for now).", short="dp", minimum=1)
     num_threads: int | None = option(
         None,
         "Compute threads of one rank. Default: the CPUs that affinity and cgroup allow, divided by the ranks.",
@@ -135,13 +137,9 @@ class ServerConfig:
     stream_interval: int = option(
         1, "Tokens between two chunks of a stream; the first is sent at once.", minimum=1, maximum=1024
     )
-    max_logprobs: int = option(
-        20, "Most alternatives a request may ask for with logprobs.", minimum=0, maximum=100
-    )
+    max_logprobs: int = option(20, "Most alternatives a request may ask for with logprobs.", minimum=0, maximum=100)
     max_body_size: int = option(4 << 20, "Largest request body in bytes.", kind="bytes", minimum=1024)
-    shutdown_timeout: float = option(
-        30.0, "Seconds that running requests get to finish after SIGTERM.", minimum=0
-    )
+    shutdown_timeout: float = option(30.0, "Seconds that running requests get to finish after SIGTERM.", minimum=0)
     log_level: LogLevelName = option("info", "Least severe level that is logged.")
 
 

@@ -76,9 +76,7 @@ def encode_frame(type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()
     """Build one frame. Raises ProtocolError if it would exceed the limits of the receiver."""
     blob_len = sum(len(blob) for blob in blobs)
     if len(payload) > MAX_JSON_BYTES or len(blobs) > MAX_BLOBS or blob_len > MAX_BLOB_BYTES:
-        raise ProtocolError(
-            f"{type.name} frame is too large: {len(payload)} bytes of JSON, {blob_len} of blobs"
-        )
+        raise ProtocolError(f"{type.name} frame is too large: {len(payload)} bytes of JSON, {blob_len} of blobs")
     head = _HEADER.pack(MAGIC, VERSION, type, len(blobs), len(payload), blob_len)
     lengths = struct.pack(f"<{len(blobs)}I", *(len(blob) for blob in blobs))
     return b"".join((head, lengths, payload, *blobs))
@@ -94,9 +92,7 @@ def decode_header(data: Buffer) -> FrameHeader:
     except ValueError:
         raise ProtocolError(f"unknown message type {type_number}") from None
     if json_len > MAX_JSON_BYTES or num_blobs > MAX_BLOBS or blob_len > MAX_BLOB_BYTES:
-        raise ProtocolError(
-            f"{message_type.name} frame over the limits: {json_len} bytes of JSON, {blob_len} of blobs"
-        )
+        raise ProtocolError(f"{message_type.name} frame over the limits: {json_len} bytes of JSON, {blob_len} of blobs")
     return FrameHeader(message_type, num_blobs, json_len, blob_len)
 
 

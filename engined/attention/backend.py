@@ -1,0 +1,71 @@
+"""What an attention backend is: a statement of what it supports, and the three things it does."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from engined.attention.metadata import AttentionMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpec:
+    """What the layers of one model need of a backend, as one rank sees them."""
+
+    device: torch.device
+    dtype: torch.dtype
+    """Of queries, keys and values."""
+    kv_cache_dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    sliding_window: int | None = None
+    """A token sees itself and the `sliding_window - 1` tokens before it; None: all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """Keys and values of one layer, [num_kv_heads, num_blocks, block_size, head_dim] each."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class AttentionBackend(ABC):
+    """One way to attend over the paged cache. The layers of a model share one object; it holds no request state."""
+
+    name: ClassVar[str]
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        self.spec = spec
+
+    @classmethod
+    @abstractmethod
+    def refusals(cls, spec: AttentionSpec) -> list[str]:
+        """Why this backend cannot serve `spec`, one phrase a reason; empty if it can."""
+
+    @abstractmethod
+    def allocate_kv_cache(self, num_blocks: int) -> KVCache:
+        """The zeroed cache of one layer."""
+
+    @property
+    def kv_block_bytes(self) -> int:
+        """Bytes of one block of one layer, keys and values together."""
+        spec = self.spec
+        elements = spec.num_kv_heads * spec.block_size * spec.head_dim
+        return 2 * elements * spec.kv_cache_dtype.itemsize
+
+    @abstractmethod
+    def prepare(self, metadata: AttentionMetadata) -> Any:
+        """What the layers of one forward need of its metadata, computed once for all of them."""
+
+    @abstractmethod
+    def write(self, keys: Tensor, values: Tensor, cache: KVCache, prepared: Any) -> None:
+        """Store this step's keys and values [num_tokens, num_kv_heads, head_dim] in their slots."""
+
+    @abstractmethod
+    def attend(self, queries: Tensor, cache: KVCache, prepared: Any) -> Tensor:
+        """queries [num_tokens, num_heads, head_dim] over the cache -> the same shape."""

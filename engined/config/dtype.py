@@ -1,0 +1,26 @@
+"""Decides what "auto" means for the types of weights and of the KV cache. Used by the supervisor and check-config."""
+
+from pathlib import Path
+from typing import Literal
+
+from engined.config.resources import cpu_flags
+from engined.config.schema import CacheConfig, ModelConfig
+
+ComputeDtype = Literal["bfloat16", "float32"]
+
+# Instructions that multiply bfloat16; elsewhere torch emulates it and float32 is faster.
+_BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+
+DTYPE_BYTES: dict[ComputeDtype, int] = {"bfloat16": 2, "float32": 4}
+
+
+def resolve_dtype(model: ModelConfig, root: Path = Path("/")) -> ComputeDtype:
+    """Type of weights and activations: as configured, or bfloat16 where the CPU computes in it, else float32."""
+    if model.dtype != "auto":
+        return model.dtype
+    return "bfloat16" if cpu_flags(root) & _BFLOAT16_FLAGS else "float32"
+
+
+def resolve_kv_cache_dtype(cache: CacheConfig, dtype: ComputeDtype) -> ComputeDtype:
+    """Type of the KV cache: as configured, or that of the weights."""
+    return dtype if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype

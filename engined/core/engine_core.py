@@ -1,0 +1,76 @@
+"""The engine core: one step, and the handling of one command. Used by the busy loop only, on one thread."""
+
+import logging
+from collections.abc import Callable
+
+from engined.cache.kv_cache_manager import KVCacheManager
+from engined.core.commands import (
+    AbortRequests,
+    AddRequest,
+    CallUtility,
+    ClientGone,
+    Command,
+    RefuseRequest,
+    Send,
+)
+from engined.executor.interface import Executor
+from engined.protocol.engine import EngineCoreOutputs, Finished, FinishReason, UtilityCall, UtilityResult
+from engined.scheduler.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+
+class EngineCore:
+    """Joins the scheduler (policy), the KV cache (bookkeeping) and the executor (the model)."""
+
+    def __init__(self, scheduler: Scheduler, cache: KVCacheManager, executor: Executor) -> None:
+        self._scheduler = scheduler
+        self._cache = cache
+        self._executor = executor
+
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return self._scheduler.has_work()
+
+    def step(self, while_running: Callable[[], None]) -> list[Send]:
+        """Run one step; `while_running` is called while the model computes, to take in new commands.
+
+        Aborts taken in there are applied before the result, so an aborted request never gets a token of this step.
+        """
+        plan = self._scheduler.schedule()
+        forward = self._executor.execute_model(plan)
+        sample = self._executor.sample_tokens()
+        while_running()
+        forward.result()
+        result = sample.result()
+        while_running()
+        outputs = self._scheduler.update_from_output(plan, result)
+        return [Send(client_index, message) for client_index, message in outputs.items()]
+
+    def handle(self, command: Command) -> list[Send]:
+        """Apply one command; returns what must be sent at once."""
+        match command:
+            case AddRequest(request):
+                self._scheduler.add_request(request)
+            case AbortRequests(_, request_ids):
+                self._scheduler.abort_requests(request_ids)
+            case ClientGone(client_index):
+                self._scheduler.abort_client(client_index)
+            case RefuseRequest(client_index, request_id, cause):
+                finished = Finished(reason=FinishReason.ERROR, error=cause)
+                return [Send(client_index, EngineCoreOutputs(finished={request_id: finished}))]
+            case CallUtility(client_index, call):
+                return [Send(client_index, self._call_utility(call))]
+            case _:
+                raise AssertionError(f"not for the engine core: {command}")
+        return []
+
+    def take_pending_outputs(self) -> list[Send]:
+        """Terminal events that no step will carry, because nothing is left to run."""
+        return [Send(index, message) for index, message in self._scheduler.take_pending_outputs().items()]
+
+    def _call_utility(self, call: UtilityCall) -> UtilityResult:
+        if call.kind == "reset_prefix_cache":
+            self._cache.reset_prefix_cache()
+            return UtilityResult(call_id=call.call_id)
+        return UtilityResult(call_id=call.call_id, error=f"unknown utility {call.kind!r}")

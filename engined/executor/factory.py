@@ -1,0 +1,19 @@
+"""Picks the executor. Modules are imported only when chosen, so that a core with worker processes never loads torch."""
+
+import importlib
+
+from engined.executor.interface import Executor, ProgressReporter
+from engined.protocol.boot import EngineSettings
+
+_EXECUTORS = {
+    "uniproc": ("engined.executor.uniproc", "UniProcExecutor"),
+    "multiproc": ("engined.executor.multiproc", "MultiProcExecutor"),
+}
+
+
+def create_executor(settings: EngineSettings, report_progress: ProgressReporter) -> Executor:
+    """One rank runs in this process; several get a process each."""
+    kind = "uniproc" if settings.config.parallel.tensor_parallel_size == 1 else "multiproc"
+    module, name = _EXECUTORS[kind]
+    executor: Executor = getattr(importlib.import_module(module), name)(settings, report_progress)
+    return executor

@@ -1,0 +1,33 @@
+"""What an engine core needs of whatever runs the model. Runs in the EngineCore process."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+
+ProgressReporter = Callable[[str], None]
+
+
+class Executor(ABC):
+    """One step is two calls: `execute_model` runs the forward and parks the logits, `sample_tokens` ends the step.
+
+    Both return at once with a future, so that the core works while the model runs. They are called by one thread, in
+    that order. Any exception from a future means that the whole group of ranks is unusable.
+    """
+
+    @abstractmethod
+    def initialize(self) -> None:
+        """Load the weights, allocate the KV cache, warm up. Raises ModelError, StartupError."""
+
+    @abstractmethod
+    def execute_model(self, plan: SchedulerOutput) -> Future[None]:
+        """Apply the plan and run the forward; the future is done when the logits are parked."""
+
+    @abstractmethod
+    def sample_tokens(self) -> Future[ModelRunnerOutput]:
+        """Sample from the parked logits of the last `execute_model`; may be called while that still runs."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End the workers. Idempotent."""

@@ -1,0 +1,172 @@
+"""The executor of several ranks: one worker process each, with a Unix-socket link to it. Never imports torch.
+
+Every rank gets every plan; only rank 0 answers. A monitor thread watches all ranks: when one dies, the links are shut
+down, so that nobody waits for an answer which the others, stuck in a collective, can no longer give.
+"""
+
+import contextlib
+import logging
+import select
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from engined.errors import EngineDeadError, StartupError
+from engined.executor.interface import Executor, ProgressReporter
+from engined.ipc.channel import BlockingChannel
+from engined.ipc.frame import MessageType
+from engined.process.launch import ChildProcess, ChildSpec, describe_exit
+from engined.process.status import ChildStatus
+from engined.protocol.boot import EngineSettings, WorkerBoot
+from engined.protocol.codec import decode, encode, to_builtins
+from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+
+logger = logging.getLogger(__name__)
+
+_EMPTY = b"{}"
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One worker process and the link to it."""
+
+    process: ChildProcess
+    channel: BlockingChannel
+
+
+class MultiProcExecutor(Executor):
+    """Owns the worker processes, their links, and the thread that waits for answers."""
+
+    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter) -> None:
+        self._settings = settings
+        self._report_progress = report_progress
+        self._size = settings.config.parallel.tensor_parallel_size
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank-0-answers")
+        self._rendezvous = tempfile.TemporaryDirectory(prefix="engined-ranks-")
+        self._ranks: list[_Rank] = []
+        self._stopping = threading.Event()
+        self._cause = ""
+
+    def initialize(self) -> None:
+        self._ranks = [self._start_rank(rank) for rank in range(self._size)]
+        self._wait_until_ready(self._settings.config.parallel.startup_timeout)
+        threading.Thread(target=self._monitor, name="rank-monitor", daemon=True).start()
+
+    def _start_rank(self, rank: int) -> _Rank:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        boot = WorkerBoot(settings=self._settings, rank=rank, rendezvous=str(Path(self._rendezvous.name) / "store"))
+        spec = ChildSpec(
+            name=f"Worker_TP{rank}",
+            entry="engined.worker.main",
+            data=to_builtins(boot),
+            log_level=self._settings.config.server.log_level,
+            fds={"link": theirs.fileno()},
+            # All ranks live on this machine: their collectives stay on the loopback interface.
+            environment={
+                "OMP_NUM_THREADS": str(self._settings.num_threads),
+                "GLOO_SOCKET_IFNAME": "lo",
+                "NCCL_SOCKET_IFNAME": "lo",
+            },
+        )
+        with theirs:
+            process = ChildProcess.start(spec)
+        return _Rank(process, BlockingChannel(ours))
+
+    def _wait_until_ready(self, timeout: float) -> None:
+        """Raises StartupError with the cause that a rank reported, or with the names of those that are late."""
+        waiting = {rank.process.name: rank for rank in self._ranks}
+        for events in self._process_events(timeout):
+            for rank in events:
+                for report in rank.process.read_status():
+                    self._note_report(rank, report)
+                    if report.kind == "ready":
+                        waiting.pop(rank.process.name, None)
+                if (code := rank.process.poll()) is not None:
+                    self._fail_start(rank, code)
+            if not waiting:
+                return
+        raise StartupError(f"{', '.join(waiting)} not ready after {timeout:.0f} s (--startup-timeout)")
+
+    def _note_report(self, rank: _Rank, report: ChildStatus) -> None:
+        if report.kind == "progress" and rank is self._ranks[0]:
+            self._report_progress(report.text)
+
+    def _fail_start(self, rank: _Rank, code: int) -> None:
+        failure = rank.process.failure
+        if failure is not None:
+            raise StartupError(failure.text, failure.exit_code)
+        raise StartupError(describe_exit(rank.process.name, code) + " while it was starting")
+
+    def _process_events(self, timeout: float | None) -> Iterator[list[_Rank]]:
+        """Yield the ranks that reported something or ended, until `timeout` seconds pass without any event."""
+        poller = select.poll()
+        by_fd = {}
+        for rank in self._ranks:
+            for fd in (rank.process.pidfd, rank.process.status.fd):
+                poller.register(fd, select.POLLIN)
+                by_fd[fd] = rank
+        while events := poller.poll(None if timeout is None else timeout * 1000):
+            yield list({id(by_fd[fd]): by_fd[fd] for fd, _ in events}.values())
+
+    def _monitor(self) -> None:
+        """Wait for the first rank that ends, and break every link then."""
+        for events in self._process_events(None):
+            for rank in events:
+                rank.process.read_status()
+                code = rank.process.poll()
+                if code is None or self._stopping.is_set():
+                    continue
+                reported = rank.process.failure
+                self._cause = reported.text if reported else describe_exit(rank.process.name, code)
+                for other in self._ranks:
+                    other.channel.shutdown()
+                return
+            if self._stopping.is_set():
+                return
+
+    def execute_model(self, plan: SchedulerOutput) -> Future[None]:
+        return self._thread.submit(self._broadcast, MessageType.EXECUTE, encode(plan))
+
+    def sample_tokens(self) -> Future[ModelRunnerOutput]:
+        return self._thread.submit(self._sample)
+
+    def _broadcast(self, type: MessageType, payload: bytes) -> None:
+        try:
+            for rank in self._ranks:
+                rank.channel.send(type, payload)
+        except OSError as error:
+            raise self._dead() from error
+
+    def _sample(self) -> ModelRunnerOutput:
+        self._broadcast(MessageType.SAMPLE, _EMPTY)
+        try:
+            frame = self._ranks[0].channel.receive()
+        except OSError as error:
+            raise self._dead() from error
+        if frame is None:
+            raise self._dead()
+        return decode(frame.payload, ModelRunnerOutput)
+
+    def _dead(self) -> EngineDeadError:
+        """The error of a broken link, with the cause that the monitor finds within a moment."""
+        for _ in range(20):
+            if self._cause:
+                break
+            self._stopping.wait(0.05)
+        return EngineDeadError(self._cause or "the link to a worker rank broke")
+
+    def shutdown(self) -> None:
+        self._stopping.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        for rank in self._ranks:
+            rank.process.signal(signal.SIGTERM)
+        for rank in self._ranks:
+            rank.process.stop(timeout=2.0)
+            rank.channel.close()
+        with contextlib.suppress(OSError):
+            self._rendezvous.cleanup()

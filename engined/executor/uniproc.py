@@ -1,0 +1,32 @@
+"""The executor of one rank: the worker lives in the core's process, on a thread of its own.
+
+torch releases the GIL inside its operators, so the core's loop takes messages while a forward runs. All model work
+stays on that one thread, because OpenMP keeps a pool of compute threads for each thread that calls it.
+"""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from engined.executor.interface import Executor, ProgressReporter
+from engined.protocol.boot import EngineSettings
+from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.worker.worker import Worker
+
+
+class UniProcExecutor(Executor):
+    """Owns the worker and its thread."""
+
+    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
+        self._worker = Worker(settings, rank=0, report_progress=report_progress)
+
+    def initialize(self) -> None:
+        self._thread.submit(self._worker.initialize).result()
+
+    def execute_model(self, plan: SchedulerOutput) -> Future[None]:
+        return self._thread.submit(self._worker.execute_model, plan)
+
+    def sample_tokens(self) -> Future[ModelRunnerOutput]:
+        return self._thread.submit(self._worker.sample_tokens)
+
+    def shutdown(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

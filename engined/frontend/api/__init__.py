@@ -1,0 +1,1 @@
+"""The bodies of requests: typed structs, and the parser that turns their faults into OpenAI's error object."""

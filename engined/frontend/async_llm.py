@@ -1,0 +1,104 @@
+"""The engine as the HTTP side sees it: requests in, deltas out. Frontend process; the serving layer calls `generate`.
+
+It owns the link (`EngineClient`), the states of running requests (`OutputProcessor`) and the single output task that
+connects the two.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from engined.errors import EngineDeadError, RequestError
+from engined.frontend.engine_client import EngineClient
+from engined.frontend.output.collector import RequestOutputCollector
+from engined.frontend.output.output_processor import OutputProcessor
+from engined.frontend.output.request_state import OutputOptions
+from engined.protocol.engine import EngineCoreRequest, EngineReady
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_SECONDS = 0.5
+
+
+class AsyncLLM:
+    """One engine core. `ready` is None until it can serve; `unready_reason` then says why not."""
+
+    def __init__(self, client: EngineClient, output_processor: OutputProcessor) -> None:
+        self._client = client
+        self._output_processor = output_processor
+
+    @property
+    def ready(self) -> EngineReady | None:
+        """What the core reported, while it lives."""
+        return self._client.ready
+
+    @property
+    def unready_reason(self) -> str:
+        """Why there is no engine: a sentence for the user."""
+        return self._client.unready_reason
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have not ended."""
+        return self._output_processor.num_running
+
+    def require_ready(self) -> EngineReady:
+        """What the core reported. Raises RequestError 503 if it is not there."""
+        ready = self._client.ready
+        if ready is None:
+            raise RequestError(self.unready_reason, status=503, type="server_error", code="engine_unavailable")
+        return ready
+
+    async def run(self) -> None:
+        """The output task: connect, hand out outputs, and when the engine dies fail what is open and connect again."""
+        while True:
+            try:
+                await self._client.connect()
+                await self._run_connected()
+            except EngineDeadError as error:
+                logger.error("the engine is gone: %s", error)
+                self.fail_all(
+                    RequestError(f"the engine died: {error}", status=500, type="server_error", code="engine_dead")
+                )
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    @asynccontextmanager
+    async def generate(
+        self, requests: Sequence[EngineCoreRequest], options: OutputOptions, *, final_only: bool
+    ) -> AsyncIterator[RequestOutputCollector]:
+        """Run the sequences of one HTTP request; their outputs come out of the collector.
+
+        `requests[i]` is choice i. Leaving the block early, by an error or a cancelled handler, aborts what still runs.
+        """
+        collector = RequestOutputCollector(len(requests), final_only=final_only)
+        request_ids = [request.request_id for request in requests]
+        try:
+            for index, request in enumerate(requests):
+                self._output_processor.add_request(request, index, options, collector)
+            for request in requests:
+                await self._client.add_request(request)
+            yield collector
+        finally:
+            # Abort first, forget second: the other way round, a failure in between would leave a ghost in the engine.
+            running = self._output_processor.running(request_ids)
+            self._client.abort_requests(running)
+            self._output_processor.forget(running)
+
+    def fail_all(self, error: Exception) -> None:
+        """End every open request with `error`."""
+        self._output_processor.fail_all(error)
+
+    def abort_all(self, error: Exception) -> None:
+        """Abort every open request in the engine, and end it with `error`."""
+        self._client.abort_requests(self._output_processor.running_ids())
+        self.fail_all(error)
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget all cached blocks that no request holds."""
+        self.require_ready()
+        await self._client.call_utility("reset_prefix_cache")
+
+    async def _run_connected(self) -> None:
+        async for outputs in self._client.outputs():
+            self._client.abort_requests(await self._output_processor.process_outputs(outputs))

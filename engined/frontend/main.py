@@ -1,0 +1,23 @@
+"""The role of a frontend process: `engined.process.child` imports this module and calls `main`."""
+
+import asyncio
+import socket
+
+import msgspec
+
+from engined.frontend.app import build_frontend
+from engined.frontend.server import run_frontend
+from engined.process.child import Child
+from engined.protocol.boot import FrontendBoot
+
+
+def main(child: Child) -> int:
+    """Build the frontend from the boot data and serve the sockets that came with it, until told to stop.
+
+    Raises EnginedError if the model's files or the options do not allow it.
+    """
+    boot = msgspec.convert(child.data, FrontendBoot)
+    frontend = build_frontend(boot.config, boot.model_info, boot.engine_socket)
+    sockets = [socket.socket(fileno=child.fds[name]) for name in ("http", "uds") if name in child.fds]
+    asyncio.run(run_frontend(frontend, sockets, boot.config.server.shutdown_timeout, child.report_ready))
+    return 0

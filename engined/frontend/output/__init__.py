@@ -1,0 +1,1 @@
+"""From token ids to text: detokenizing, stop strings, logprobs, and one collector for each HTTP request."""

@@ -1,0 +1,134 @@
+"""Distributes the outputs of the engine to the requests that wait for them. Frontend process; owned by `AsyncLLM`.
+
+A request is registered here before it is sent, so that no output can find nobody home; outputs of unknown ids (aborted
+in the meantime, or stopped by a stop string) are skipped.
+"""
+
+import asyncio
+import time
+from itertools import chain
+
+from tokenizers import Tokenizer
+
+from engined.errors import RequestError
+from engined.frontend.metrics import EMPTY_STATS, Metrics
+from engined.frontend.output.collector import RequestOutputCollector
+from engined.frontend.output.request_state import OutputOptions, RequestState
+from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, Finished, FinishReason, Started
+
+OUTPUTS_PER_CHUNK = 128
+"""Requests handled before the event loop gets its turn, so that one frame cannot stall the HTTP side."""
+
+
+class OutputProcessor:
+    """The states of all running sequences. Every sequence leaves by exactly one of `_end`'s callers."""
+
+    def __init__(self, backend: Tokenizer, metrics: Metrics) -> None:
+        self._backend = backend
+        self._metrics = metrics
+        self._states: dict[str, RequestState] = {}
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have not ended."""
+        return len(self._states)
+
+    def add_request(
+        self, request: EngineCoreRequest, index: int, options: OutputOptions, collector: RequestOutputCollector
+    ) -> None:
+        """Register one sequence; `index` is its number among the choices of its HTTP request."""
+        assert request.request_id not in self._states
+        self._states[request.request_id] = RequestState(request, index, options, self._backend, collector)
+
+    async def process_outputs(self, outputs: EngineCoreOutputs) -> list[str]:
+        """Take one frame; the ids that a stop string ended, which the engine must abort."""
+        if outputs.stats is not None:
+            self._metrics.update_scheduler_stats(outputs.stats)
+        token_ids = dict(zip(outputs.request_ids, outputs.new_token_ids, strict=True))
+        now = time.monotonic()
+        to_abort: list[str] = []
+        request_ids = dict.fromkeys(chain(token_ids, outputs.started, outputs.prompt_logprobs, outputs.finished))
+        for count, request_id in enumerate(request_ids, start=1):
+            state = self._states.get(request_id)
+            if state is not None and self._update(state, token_ids.get(request_id, []), outputs, now):
+                to_abort.append(request_id)
+            if count % OUTPUTS_PER_CHUNK == 0:
+                await asyncio.sleep(0)
+        return to_abort
+
+    def running_ids(self) -> list[str]:
+        """All sequences that have not ended."""
+        return list(self._states)
+
+    def running(self, request_ids: list[str]) -> list[str]:
+        """Those of the ids that have not ended."""
+        return [request_id for request_id in request_ids if request_id in self._states]
+
+    def forget(self, request_ids: list[str]) -> None:
+        """Drop sequences whose consumer has gone. The ABORT must have been sent before."""
+        for request_id in request_ids:
+            state = self._states.get(request_id)
+            if state is not None:
+                self._end(state, FinishReason.ABORT.value)
+
+    def fail_all(self, error: Exception) -> None:
+        """End every sequence with `error`: the engine is gone, or the server stops."""
+        for state in list(self._states.values()):
+            state.collector.put_error(error)
+            self._end(state, FinishReason.ERROR.value)
+        self._metrics.update_scheduler_stats(EMPTY_STATS)
+
+    def _update(self, state: RequestState, token_ids: list[int], outputs: EngineCoreOutputs, now: float) -> bool:
+        """Apply one frame to one sequence; whether the engine must be told to abort it."""
+        request_id = state.request_id
+        if (started := outputs.started.get(request_id)) is not None:
+            self._note_started(state, started)
+        if (prompt_logprobs := outputs.prompt_logprobs.get(request_id)) is not None:
+            state.note_prompt_logprobs(prompt_logprobs)
+        finished = outputs.finished.get(request_id)
+        if finished is not None and finished.reason is FinishReason.ERROR:
+            self._fail(state, finished)
+            return False
+        if not token_ids and finished is None:
+            return False
+        num_before = state.num_generated_tokens
+        output = state.update(token_ids, outputs.logprobs.get(request_id, []), finished)
+        if state.num_generated_tokens > num_before:
+            self._observe_tokens(state, state.num_generated_tokens - num_before, now)
+        if output is not None:
+            state.collector.put(output)
+        if state.finish_reason is None:
+            return False
+        self._end(state, state.finish_reason)
+        return finished is None
+
+    def _note_started(self, state: RequestState, started: Started) -> None:
+        if state.times.scheduled is None:
+            queue_seconds = started.scheduled_time - state.times.arrival
+            self._metrics.observe_started(queue_seconds, state.num_prompt_tokens, started.num_cached_tokens)
+        state.note_started(started)
+
+    def _observe_tokens(self, state: RequestState, num_new_tokens: int, now: float) -> None:
+        self._metrics.num_generation_tokens += num_new_tokens
+        times = state.times
+        if times.last_token is None:
+            times.first_token = now
+            self._metrics.time_to_first_token.observe(now - times.arrival)
+        else:
+            gap = (now - times.last_token) / num_new_tokens
+            self._metrics.inter_token_latency.observe(gap, num_new_tokens)
+        times.last_token = now
+
+    def _fail(self, state: RequestState, finished: Finished) -> None:
+        message = finished.error or "the engine could not generate this sequence"
+        state.collector.put_error(RequestError(message, status=500, type="server_error", code="generation_failed"))
+        self._end(state, FinishReason.ERROR.value)
+
+    def _end(self, state: RequestState, finish_reason: str) -> None:
+        del self._states[state.request_id]
+        self._metrics.observe_finished(
+            finish_reason,
+            time.monotonic() - state.times.arrival,
+            state.num_prompt_tokens,
+            state.num_generated_tokens,
+        )

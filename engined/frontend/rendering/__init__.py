@@ -1,0 +1,1 @@
+"""From messages or prompts to token ids: chat template, tokenizer, limits."""

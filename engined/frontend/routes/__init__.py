@@ -1,0 +1,1 @@
+"""HTTP routes: each reads a body, calls one thing, and answers."""

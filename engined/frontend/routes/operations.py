@@ -1,0 +1,54 @@
+"""Probes, version, metrics, and the prefix cache reset. Frontend process."""
+
+from aiohttp import web
+
+from engined import __version__
+from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.http_errors import RETRY_AFTER_SECONDS, json_response
+from engined.frontend.lifecycle import Lifecycle
+from engined.frontend.metrics import MetricsPage
+
+
+class OperationRoutes:
+    """What operators and their tools ask."""
+
+    def __init__(self, engine: AsyncLLM, lifecycle: Lifecycle, metrics_page: MetricsPage) -> None:
+        self._engine = engine
+        self._lifecycle = lifecycle
+        self._metrics_page = metrics_page
+
+    def register(self, router: web.UrlDispatcher) -> None:
+        """Add the routes."""
+        router.add_get("/livez", self.livez)
+        router.add_get("/readyz", self.readyz)
+        router.add_get("/health", self.readyz)
+        router.add_get("/version", self.version)
+        router.add_get("/metrics", self.metrics)
+        router.add_post("/reset_prefix_cache", self.reset_prefix_cache)
+
+    async def livez(self, request: web.Request) -> web.Response:
+        """200 as long as this process answers."""
+        return json_response({"status": "alive"})
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        """200 if requests are served; else 503 with the reason."""
+        reason = self._lifecycle.unready_reason
+        if reason is None:
+            return json_response({"status": "ready"})
+        headers = {"Retry-After": RETRY_AFTER_SECONDS}
+        return json_response({"status": "unavailable", "reason": reason}, status=503, headers=headers)
+
+    async def version(self, request: web.Request) -> web.Response:
+        """The version of engined."""
+        return json_response({"version": __version__})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """The Prometheus page."""
+        response = web.Response(body=self._metrics_page.render())
+        response.headers["Content-Type"] = self._metrics_page.content_type
+        return response
+
+    async def reset_prefix_cache(self, request: web.Request) -> web.Response:
+        """Forget all cached blocks that no request holds."""
+        await self._engine.reset_prefix_cache()
+        return json_response({"status": "reset"})

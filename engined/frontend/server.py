@@ -1,0 +1,112 @@
+"""Runs one frontend on the listening sockets that it was given, until it is told to stop. Frontend process.
+
+Stopping: no new connections, new requests on open ones get 503, running ones may finish until the limit; then they end
+with an error, and the process is done. A second signal cuts the wait short.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+
+from aiohttp import web
+
+from engined.errors import EnginedError, RequestError
+from engined.frontend.app import Frontend
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 75.0
+"""Longer than load balancers keep an idle connection, so that it is they who close it."""
+LINGERING_SECONDS = 2.0
+CLOSE_SECONDS = 1.0
+"""For handlers to write their last error, after everything has been ended."""
+MAX_HEADERS = 100
+
+
+async def run_frontend(
+    frontend: Frontend,
+    sockets: Sequence[socket.socket],
+    shutdown_timeout: float,
+    report_ready: Callable[[], None],
+) -> None:
+    """Serve until SIGTERM, then drain. `report_ready` is called once the sockets are served.
+
+    Raises EnginedError if the output task ends, which it never should.
+    """
+    stop_signals = _StopSignals()
+    runner = web.AppRunner(
+        frontend.app,
+        handler_cancellation=True,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        auto_decompress=False,
+        max_headers=MAX_HEADERS,
+        access_log=None,
+        lingering_time=LINGERING_SECONDS,
+        shutdown_timeout=CLOSE_SECONDS,
+        handle_signals=False,
+    )
+    await runner.setup()
+    for listening_socket in sockets:
+        await web.SockSite(runner, listening_socket).start()
+    engine_task = asyncio.create_task(frontend.engine.run(), name="engine outputs")
+    # What exists now lives as long as the process; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    report_ready()
+    try:
+        await _until_stopped(stop_signals, engine_task)
+        await _drain(frontend, runner, stop_signals, shutdown_timeout)
+    finally:
+        await runner.cleanup()
+        engine_task.cancel()
+        frontend.renderer.close()
+
+
+async def _until_stopped(stop_signals: "_StopSignals", engine_task: asyncio.Task[None]) -> None:
+    stop = asyncio.create_task(stop_signals.first.wait())
+    done, _ = await asyncio.wait((stop, engine_task), return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if engine_task in done:
+        raise EnginedError("the output task of the frontend ended") from engine_task.exception()
+
+
+async def _drain(
+    frontend: Frontend, runner: web.AppRunner, stop_signals: "_StopSignals", shutdown_timeout: float
+) -> None:
+    frontend.lifecycle.start_draining()
+    for site in list(runner.sites):
+        await site.stop()
+    logger.info("stopping: %d sequences are running", frontend.engine.num_running)
+    deadline = asyncio.get_running_loop().time() + shutdown_timeout
+    while frontend.engine.num_running and not stop_signals.second.is_set():
+        remaining = deadline - asyncio.get_running_loop().time()
+        if remaining <= 0:
+            break
+        await stop_signals.wait_for_second(min(remaining, 0.05))
+    if frontend.engine.num_running:
+        logger.warning("ending %d sequences that are still running", frontend.engine.num_running)
+        frontend.engine.abort_all(
+            RequestError("the server is shutting down", status=503, type="server_error", code="shutting_down")
+        )
+
+
+class _StopSignals:
+    """SIGTERM: the first asks to stop, the second to stop now."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._note)
+
+    async def wait_for_second(self, seconds: float) -> None:
+        """Wait for the second signal, at most so long."""
+        try:
+            await asyncio.wait_for(self.second.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _note(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()

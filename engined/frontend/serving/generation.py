@@ -1,0 +1,155 @@
+"""One HTTP request that generates, whatever its endpoint: its engine requests, its usage, its log line."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engined.errors import EnginedError
+from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.output.choice_output import ChoiceOutput
+from engined.frontend.output.collector import RequestOutputCollector
+from engined.frontend.output.request_state import OutputOptions
+from engined.protocol.engine import EngineCoreRequest
+
+logger = logging.getLogger(__name__)
+
+
+class ResponseFormatter(Protocol):
+    """The shape of an endpoint's response, whole or in chunks. One object a request; chunks come as SSE bytes."""
+
+    def begin(self) -> bytes:
+        """What a stream says before the first output."""
+
+    def chunk(self, output: ChoiceOutput, usage: "Usage") -> bytes:
+        """One delta; empty if it has nothing to say."""
+
+    def end(self, usage: "Usage") -> bytes:
+        """What follows the last delta, up to the terminator."""
+
+    def whole(self, outputs: Sequence[ChoiceOutput], usage: "Usage") -> dict[str, Any]:
+        """The response of a request that is not streamed; `outputs[i]` is choice i."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Usage:
+    """Tokens of one HTTP request. The prompt counts once, however many choices it has."""
+
+    num_prompt_tokens: int
+    num_completion_tokens: int = 0
+    num_cached_tokens: int = 0
+
+    def add(self, output: ChoiceOutput, choices_per_prompt: int) -> None:
+        """Count one delta; cached tokens count for the first choice of each prompt."""
+        self.num_completion_tokens += len(output.token_ids)
+        if output.index % choices_per_prompt == 0:
+            self.num_cached_tokens += output.num_cached_tokens
+
+    def as_dict(self) -> dict[str, Any]:
+        """The `usage` object."""
+        return {
+            "prompt_tokens": self.num_prompt_tokens,
+            "completion_tokens": self.num_completion_tokens,
+            "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """All that is needed to run one HTTP request and to answer it."""
+
+    response_id: str
+    label: str
+    """The request id that the client sees in `x-request-id`."""
+    requests: list[EngineCoreRequest]
+    choices_per_prompt: int
+    options: OutputOptions
+    formatter: ResponseFormatter
+    usage: Usage
+    arrival_time: float
+
+
+class GenerationRun:
+    """A generation that is under way: a source of outputs that keeps the books."""
+
+    def __init__(self, generation: Generation, collector: RequestOutputCollector) -> None:
+        self.collector = collector
+        self._generation = generation
+        self._finish_reasons: dict[int, str] = {}
+        self._error: Exception | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every choice has ended and everything was taken."""
+        return self.collector.is_finished
+
+    @property
+    def ending(self) -> str:
+        """How it ended, for the log: for example "stop", or "length,stop" for two choices."""
+        if self._error is not None:
+            return f"error: {self._error}"
+        return ",".join(sorted(set(self._finish_reasons.values())))
+
+    def note_error(self, error: Exception) -> None:
+        """The generation failed after its answer had begun."""
+        self._error = error
+
+    async def next_outputs(self) -> list[ChoiceOutput]:
+        """Wait for outputs; empty after a nudge. Raises RequestError if the generation failed."""
+        outputs = await self.collector.get()
+        for output in outputs:
+            self._generation.usage.add(output, self._generation.choices_per_prompt)
+            if output.finish_reason is not None:
+                self._finish_reasons[output.index] = output.finish_reason
+        return outputs
+
+
+@asynccontextmanager
+async def run_generation(engine: AsyncLLM, generation: Generation, *, final_only: bool) -> AsyncIterator[GenerationRun]:
+    """Run `generation` while the block lasts, and log one line about it, however it ends."""
+    collector: RequestOutputCollector | None = None
+    ending = "error"
+    try:
+        async with engine.generate(generation.requests, generation.options, final_only=final_only) as collector:
+            run = GenerationRun(generation, collector)
+            yield run
+        ending = run.ending
+    except (asyncio.CancelledError, ConnectionError):
+        ending = "client_disconnect"
+        raise
+    except EnginedError as error:
+        ending = f"error: {error}"
+        raise
+    finally:
+        _log(generation, collector, ending)
+
+
+def _log(generation: Generation, collector: RequestOutputCollector | None, ending: str) -> None:
+    """Numbers and ids only: prompts, outputs and keys are never logged."""
+    first = collector.first_output_time if collector is not None else None
+    logger.info(
+        "%s (%s): %s; %d prompt tokens (%d cached), %d generated in %d choices; first output %s, total %.3f s",
+        generation.response_id,
+        generation.label,
+        ending,
+        generation.usage.num_prompt_tokens,
+        generation.usage.num_cached_tokens,
+        generation.usage.num_completion_tokens,
+        len(generation.requests),
+        "never" if first is None else f"{first - generation.arrival_time:.3f} s",
+        time.monotonic() - generation.arrival_time,
+    )
+
+
+async def collect_whole(engine: AsyncLLM, generation: Generation) -> dict[str, Any]:
+    """Run to the end: the response object. Raises RequestError if the generation failed."""
+    async with run_generation(engine, generation, final_only=True) as run:
+        outputs: list[ChoiceOutput] = []
+        while not run.is_finished:
+            outputs += await run.next_outputs()
+    outputs.sort(key=lambda output: output.index)
+    return generation.formatter.whole(outputs, generation.usage)

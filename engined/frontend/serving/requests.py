@@ -1,0 +1,34 @@
+"""From prepared prompts to engine requests: every choice of every prompt is one sequence. Pure."""
+
+from collections.abc import Sequence
+
+from engined.frontend.rendering.renderer import EngineInput
+from engined.frontend.serving.sampling import choice_seed
+from engined.protocol.engine import EngineCoreRequest
+from engined.protocol.sampling import SamplingParams
+
+
+def build_requests(
+    response_id: str,
+    inputs: Sequence[EngineInput],
+    samplings: Sequence[SamplingParams],
+    num_choices: int,
+    priority: int,
+    arrival_time: float,
+) -> list[EngineCoreRequest]:
+    """`num_choices` sequences for each prompt; choice k of prompt p is number p * num_choices + k.
+
+    `samplings[p]` are the settings of prompt p.
+    """
+    return [
+        EngineCoreRequest(
+            request_id=f"{response_id}-{prompt_index * num_choices + choice}",
+            prompt_token_ids=engine_input.prompt_token_ids,
+            sampling=choice_seed(samplings[prompt_index], choice),
+            arrival_time=arrival_time,
+            priority=priority,
+            cache_salt=engine_input.cache_salt,
+        )
+        for prompt_index, engine_input in enumerate(inputs)
+        for choice in range(num_choices)
+    ]

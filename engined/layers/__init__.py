@@ -1,0 +1,1 @@
+"""Building blocks of models: sharded linear layers, embeddings, norms, rotary embedding. Rank processes only."""

@@ -1,0 +1,25 @@
+"""Root mean square norm (Zhang and Sennrich 2019, arXiv 1910.07467)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engined.layers.context import LayerContext
+from engined.layers.tensor_spec import TensorSpec, whole
+
+
+class RMSNorm(nn.Module):
+    """Scales the last dimension, of `size` elements, to mean square 1 and multiplies by a weight."""
+
+    def __init__(self, size: int, epsilon: float, context: LayerContext) -> None:
+        super().__init__()
+        self.size = size
+        self.epsilon = epsilon
+        self.weight = context.create_parameter(size)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """[..., size] -> [..., size]. torch accumulates in float32 whatever the type."""
+        return F.rms_norm(values, (self.size,), self.weight, self.epsilon)
+
+    def tensor_specs(self, name: str) -> list[TensorSpec]:
+        """What to load, given the checkpoint's name of the norm."""
+        return [whole(f"{name}.weight", self.weight)]

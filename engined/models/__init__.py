@@ -1,0 +1,1 @@
+"""Model definitions, the table of families, and the loader that fills them. Rank processes only."""

@@ -1,0 +1,94 @@
+"""The blocks that the families share: self attention, the gated MLP, and the layer that joins them."""
+
+from torch import Tensor, nn
+
+from engined.attention.layer import Attention
+from engined.config.model_info import ModelInfo
+from engined.layers.activation import SiluAndMul
+from engined.layers.context import LayerContext
+from engined.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from engined.layers.norm import RMSNorm
+from engined.layers.rotary import apply_rotary
+from engined.layers.tensor_spec import TensorSpec
+
+
+class SelfAttention(nn.Module):
+    """Projections, rotary embedding and attention of one layer. A rank computes whole heads."""
+
+    def __init__(
+        self, info: ModelInfo, context: LayerContext, *, has_bias: bool, has_output_bias: bool, has_qk_norm: bool
+    ) -> None:
+        super().__init__()
+        hidden_size, head_dim = info.hidden_size, info.head_dim
+        head_counts = (info.num_attention_heads, info.num_kv_heads)
+        self.head_dim = head_dim
+        self.qkv_proj = QKVParallelLinear(hidden_size, head_counts, head_dim, has_bias, context)
+        self.q_norm = RMSNorm(head_dim, info.rms_norm_eps, context) if has_qk_norm else None
+        self.k_norm = RMSNorm(head_dim, info.rms_norm_eps, context) if has_qk_norm else None
+        self.attention = Attention()
+        self.o_proj = RowParallelLinear(info.num_attention_heads * head_dim, hidden_size, has_output_bias, context)
+
+    def forward(self, hidden: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """hidden [num_tokens, hidden_size]; angles from `RotaryEmbedding` -> [num_tokens, hidden_size]"""
+        num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
+        heads = self.qkv_proj(hidden).unflatten(1, (-1, self.head_dim))
+        queries, keys, values = heads.split((num_heads, num_kv_heads, num_kv_heads), dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        queries, keys = apply_rotary(queries, *angles), apply_rotary(keys, *angles)
+        output: Tensor = self.o_proj(self.attention(queries, keys, values))
+        return output
+
+    def tensor_specs(self, name: str) -> list[TensorSpec]:
+        """What to load, given the checkpoint's name of the block."""
+        specs = self.qkv_proj.tensor_specs([f"{name}.q_proj", f"{name}.k_proj", f"{name}.v_proj"])
+        if self.q_norm is not None and self.k_norm is not None:
+            specs += self.q_norm.tensor_specs(f"{name}.q_norm") + self.k_norm.tensor_specs(f"{name}.k_norm")
+        return specs + self.o_proj.tensor_specs(f"{name}.o_proj")
+
+
+class GatedMLP(nn.Module):
+    """down(silu(gate(x)) * up(x))"""
+
+    def __init__(self, info: ModelInfo, context: LayerContext, *, has_bias: bool) -> None:
+        super().__init__()
+        inner = info.intermediate_size
+        self.gate_up_proj = MergedColumnParallelLinear(info.hidden_size, (inner, inner), has_bias, context)
+        self.activation = SiluAndMul()
+        self.down_proj = RowParallelLinear(inner, info.hidden_size, has_bias, context)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[num_tokens, hidden_size] -> the same shape"""
+        output: Tensor = self.down_proj(self.activation(self.gate_up_proj(hidden)))
+        return output
+
+    def tensor_specs(self, name: str) -> list[TensorSpec]:
+        """What to load, given the checkpoint's name of the block."""
+        gate_up = self.gate_up_proj.tensor_specs([f"{name}.gate_proj", f"{name}.up_proj"])
+        return gate_up + self.down_proj.tensor_specs(f"{name}.down_proj")
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP, each behind a norm and around a residual stream."""
+
+    def __init__(self, info: ModelInfo, context: LayerContext, self_attention: SelfAttention, mlp: GatedMLP) -> None:
+        super().__init__()
+        self.input_norm = RMSNorm(info.hidden_size, info.rms_norm_eps, context)
+        self.self_attention = self_attention
+        self.post_attention_norm = RMSNorm(info.hidden_size, info.rms_norm_eps, context)
+        self.mlp = mlp
+
+    def forward(self, hidden: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """hidden [num_tokens, hidden_size] -> the same shape"""
+        attended: Tensor = hidden + self.self_attention(self.input_norm(hidden), angles)
+        output: Tensor = attended + self.mlp(self.post_attention_norm(attended))
+        return output
+
+    def tensor_specs(self, name: str) -> list[TensorSpec]:
+        """What to load, given the checkpoint's name of the layer."""
+        return [
+            *self.input_norm.tensor_specs(f"{name}.input_layernorm"),
+            *self.self_attention.tensor_specs(f"{name}.self_attn"),
+            *self.post_attention_norm.tensor_specs(f"{name}.post_attention_layernorm"),
+            *self.mlp.tensor_specs(f"{name}.mlp"),
+        ]

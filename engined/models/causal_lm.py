@@ -1,0 +1,71 @@
+"""A decoder-only language model: embedding, layers of some family, final norm, output head.
+
+The model runner calls `forward` inside a forward context, then `compute_logits` on the rows that need logits. The model
+knows nothing of requests.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from engined.attention.layer import Attention
+from engined.config.model_info import ModelInfo
+from engined.layers.context import LayerContext
+from engined.layers.norm import RMSNorm
+from engined.layers.rotary import RotaryEmbedding
+from engined.layers.tensor_spec import TensorSpec
+from engined.layers.vocabulary import ParallelLMHead, VocabParallelEmbedding
+from engined.layers.weight_method import WeightMethod
+from engined.models.blocks import DecoderLayer
+from engined.models.checkpoint import Checkpoint
+from engined.models.loader import load_tensors
+
+
+class CausalLM(nn.Module):
+    """One rank's share of a model. A family differs from another in the layers that it passes in."""
+
+    def __init__(self, info: ModelInfo, context: LayerContext, layers: Sequence[DecoderLayer]) -> None:
+        super().__init__()
+        self.info = info
+        self.embed_tokens = VocabParallelEmbedding(info.vocab_size, info.hidden_size, context)
+        self.rotary = RotaryEmbedding(info.head_dim, info.rope_theta, info.rope_scaling, context)
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(info.hidden_size, info.rms_norm_eps, context)
+        tied_to = self.embed_tokens if info.tie_word_embeddings else None
+        self.lm_head = ParallelLMHead(info.vocab_size, info.hidden_size, context, tied_to)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """int64 ids and positions [num_tokens] -> hidden states [num_tokens, hidden_size], after the final norm"""
+        hidden = self.embed_tokens(input_ids)
+        angles = self.rotary(positions)
+        for layer in self.layers:
+            hidden = layer(hidden, angles)
+        output: Tensor = self.norm(hidden)
+        return output
+
+    def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        """hidden [rows, hidden_size] -> float32 logits [rows, vocab_size] on rank 0.
+
+        The other ranks must call it too; they get None.
+        """
+        logits: Tensor | None = self.lm_head(hidden)
+        return logits
+
+    def attention_layers(self) -> list[Attention]:
+        """The attention of each layer, in order; each needs a backend and a KV cache bound."""
+        return [module for module in self.modules() if isinstance(module, Attention)]
+
+    def tensor_specs(self) -> list[TensorSpec]:
+        """Everything that this rank loads."""
+        specs = self.embed_tokens.tensor_specs("model.embed_tokens") + self.norm.tensor_specs("model.norm")
+        for i, layer in enumerate(self.layers):
+            assert isinstance(layer, DecoderLayer)
+            specs += layer.tensor_specs(f"model.layers.{i}")
+        return specs + self.lm_head.tensor_specs("lm_head")
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Fill all weights. Raises CheckpointError, before anything is read, if the tensors do not fit the model."""
+        load_tensors(self.tensor_specs(), checkpoint)
+        for module in self.modules():
+            if isinstance(module, WeightMethod):
+                module.finish_load()

@@ -1,0 +1,100 @@
+"""Reads parts of tensors into torch, from safetensors or GGUF, behind one interface. Rank processes, at load time."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from engined.checkpoint.dequantize import read_gguf_tensor
+from engined.checkpoint.gguf import GgufFile
+from engined.checkpoint.safetensors_file import SafetensorsFolder
+from engined.checkpoint.tensor_names import hf_tensor_name
+from engined.config.model_info import ModelInfo
+from engined.errors import CheckpointError
+
+# Weights converted at once: 4 MiB of float32, which stay in the CPU's cache until they are copied to their place.
+_CHUNK_WEIGHTS = 1 << 20
+
+
+class Checkpoint(ABC):
+    """The tensors of one model by their Hugging Face names. Reading is safe from several threads."""
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @abstractmethod
+    def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
+        """Copy the part `slices` of a tensor into `destination`, converting to its type."""
+
+    @abstractmethod
+    def describe(self, name: str) -> str:
+        """The name of a tensor as its file spells it, with the file."""
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """A folder of safetensors files."""
+
+    def __init__(self, folder: SafetensorsFolder) -> None:
+        """Maps every file that `folder` lists. Raises CheckpointError for one that cannot be read."""
+        self.path = folder.path
+        self.shapes = {name: tensor.shape for name, tensor in folder.tensors.items()}
+        self._tensors = folder.tensors
+        self._files = {file: _open_safetensors(file) for file in {t.file for t in folder.tensors.values()}}
+
+    def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
+        destination.copy_(self._files[self._tensors[name].file].get_slice(name)[slices])
+
+    def describe(self, name: str) -> str:
+        return f"{name} ({self._tensors[name].file.name})" if name in self._tensors else name
+
+
+def _open_safetensors(file: Path) -> Any:
+    try:
+        return safe_open(file, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file}: damaged safetensors file: {error}") from error
+
+
+class GgufCheckpoint(Checkpoint):
+    """One GGUF file."""
+
+    def __init__(self, file: GgufFile, info: ModelInfo) -> None:
+        self.path = file.path
+        self._file = file
+        self._gguf_names = {hf_tensor_name(name): name for name in file.tensors}
+        self.shapes = {name: file.tensors[stored].shape for name, stored in self._gguf_names.items()}
+        self._head_dim = info.head_dim
+        # llama.cpp stores the rows of these projections so that rotary pairs are neighbours; only for "llama".
+        self._has_paired_rows = info.architecture == "llama"
+
+    def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
+        stored = self._gguf_names[name]
+        is_paired = self._has_paired_rows and (".q_proj." in name or ".k_proj." in name)
+        rows, columns = slices[0], slices[1:]
+        step = self._rows_at_once(destination)
+        for begin in range(0, len(destination), step):
+            target = destination[begin : begin + step]
+            first_row = rows.start + begin
+            chunk = np.empty(target.shape, np.float32)
+            read_gguf_tensor(self._file, stored, (slice(first_row, first_row + len(target)), *columns), chunk)
+            values = torch.from_numpy(chunk)
+            target.copy_(self._unpaired(values) if is_paired else values)
+
+    def describe(self, name: str) -> str:
+        return self._gguf_names.get(name, name)
+
+    def _rows_at_once(self, destination: Tensor) -> int:
+        """Rows of one chunk, whole heads."""
+        row_weights = max(1, math.prod(destination.shape[1:]))
+        return max(1, _CHUNK_WEIGHTS // row_weights // self._head_dim) * self._head_dim
+
+    def _unpaired(self, values: Tensor) -> Tensor:
+        """Put rows (0, n/2, 1, n/2 + 1, ...) of each head of n rows back in order."""
+        pairs = values.reshape(-1, self._head_dim // 2, 2, *values.shape[1:])
+        return pairs.transpose(1, 2).reshape(values.shape)

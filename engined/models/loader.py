@@ -1,0 +1,65 @@
+"""Opens a checkpoint and fills a model from it: every name and shape is checked, then the wanted parts are read."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from engined.checkpoint.gguf import GgufFile
+from engined.checkpoint.safetensors_file import SafetensorsFolder
+from engined.config.model_info import ModelInfo
+from engined.errors import CheckpointError
+from engined.layers.tensor_spec import TensorSpec
+from engined.models.checkpoint import Checkpoint, GgufCheckpoint, SafetensorsCheckpoint
+
+_MAX_NAMES_SHOWN = 8
+
+
+def open_checkpoint(info: ModelInfo) -> Checkpoint:
+    """The weights of the model that `info` describes. Raises ModelError, naming the file."""
+    if info.checkpoint_format == "gguf":
+        return GgufCheckpoint(GgufFile.open(info.path), info)
+    return SafetensorsCheckpoint(SafetensorsFolder.open(Path(info.path)))
+
+
+def load_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
+    """Fill the destination of every spec.
+
+    Raises CheckpointError, before anything is read, that lists all tensors that are missing, misshaped or not wanted.
+    """
+    check_tensors(specs, checkpoint)
+    with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="load") as pool:
+        for _ in pool.map(lambda spec: checkpoint.read_into(spec.name, spec.slices, spec.destination), specs):
+            pass
+
+
+def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
+    """Compare what the model wants with what the checkpoint has; raises CheckpointError."""
+    wanted = {spec.name: spec.shape for spec in specs}
+    missing = [name for name in wanted if name not in checkpoint.shapes]
+    misshaped = [
+        f"{checkpoint.describe(name)} is {checkpoint.shapes[name]}, expected {shape}"
+        for name, shape in wanted.items()
+        if name in checkpoint.shapes and checkpoint.shapes[name] != shape
+    ]
+    extra = [checkpoint.describe(name) for name in checkpoint.shapes if name not in wanted and not _is_harmless(name)]
+    problems = [
+        f"{what}: {_shorten(names)}"
+        for what, names in (("missing", missing), ("of the wrong shape", misshaped), ("not part of the model", extra))
+        if names
+    ]
+    if "lm_head.weight" in missing:
+        problems.append("the config says tie_word_embeddings is false, so lm_head.weight must be there")
+    if problems:
+        raise CheckpointError(f"{checkpoint.path}: these tensors are {'; '.join(problems)}")
+
+
+def _is_harmless(name: str) -> bool:
+    """Tensors that some files carry though the model computes or shares them: a tied head, rotary frequencies."""
+    return name in ("lm_head.weight", "rope_freqs.weight") or name.endswith(".rotary_emb.inv_freq")
+
+
+def _shorten(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMES_SHOWN])
+    return shown if len(names) <= _MAX_NAMES_SHOWN else f"{shown} and {len(names) - _MAX_NAMES_SHOWN} more"

@@ -1,0 +1,47 @@
+"""The requests that wait, in the order of the scheduling policy. Owned by the scheduler."""
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+
+from engined.config.schema import SchedulingPolicy
+from engined.scheduler.request import Request
+
+sort_key = attrgetter("sort_key")
+
+
+class RequestQueue:
+    """A sorted list. Both policies are a sort key, so a preempted request finds its old place again by itself.
+
+    fcfs: order of arrival here. priority: lower `priority` first, then arrival time, then order of arrival here.
+    """
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self._policy = policy
+        self._requests: list[Request] = []
+        self._num_added = 0
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: Request) -> None:
+        """Give a new request its place."""
+        self._num_added += 1
+        if self._policy == "priority":
+            request.sort_key = (request.priority, request.arrival_time, self._num_added)
+        else:
+            request.sort_key = (self._num_added,)
+        insort(self._requests, request, key=sort_key)
+
+    def put_back(self, request: Request) -> None:
+        """Return a preempted request to its place: under fcfs, before all that have not run yet."""
+        insort(self._requests, request, key=sort_key)
+
+    def first(self) -> Request:
+        """The request that must be admitted next."""
+        return self._requests[0]
+
+    def remove(self, request: Request) -> None:
+        """Take one request out, wherever it stands."""
+        index = bisect_left(self._requests, request.sort_key, key=sort_key)
+        assert self._requests[index] is request, f"request {request.request_id} is not in the queue"
+        del self._requests[index]

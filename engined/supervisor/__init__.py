@@ -1,0 +1,1 @@
+"""The main process: sockets, children, signals. It never imports torch, transformers or aiohttp."""

@@ -1,0 +1,120 @@
+"""`engined serve`, from a loaded configuration to the exit code. Main process; called by the command line."""
+
+import logging
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import setproctitle
+
+from engined import __version__, log
+from engined.catalogue.resolve import resolve_model
+from engined.checkpoint.model_info import load_model_info
+from engined.config.checks import check_against_model, check_config
+from engined.config.dtype import resolve_dtype
+from engined.config.memory_plan import MemoryPlan, plan_memory
+from engined.config.model_info import ModelInfo
+from engined.config.resources import allowed_cpus, available_memory
+from engined.config.schema import Config
+from engined.config.units import format_bytes
+from engined.ipc.paths import RuntimeDirectory
+from engined.process.signals import SignalInbox
+from engined.supervisor.children import Deployment, core_spec, frontend_spec
+from engined.supervisor.listeners import Listeners
+from engined.supervisor.supervisor import WATCHED_SIGNALS, Supervisor
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPlan:
+    """A configuration that has been checked against its model and this machine."""
+
+    model_info: ModelInfo
+    memory: MemoryPlan
+    num_threads: int
+    """Compute threads of one rank."""
+
+
+def plan_serving(config: Config) -> ServingPlan:
+    """Find the model (downloading it if it must), read its header, check everything and plan the memory.
+
+    The same for `engined serve` and `engined check-config`. Raises ConfigError or ModelError.
+    """
+    check_config(config)
+    model_info = load_model_info(str(resolve_model(config.model.model, config.model.revision)))
+    check_against_model(config, model_info)
+    memory = plan_memory(config, model_info, resolve_dtype(config.model), available_memory())
+    num_threads = config.parallel.num_threads or max(1, allowed_cpus() // config.parallel.tensor_parallel_size)
+    return ServingPlan(model_info=model_info, memory=memory, num_threads=num_threads)
+
+
+def run_server(config: Config) -> int:
+    """Serve until a signal or a failure; returns the exit code.
+
+    Raises an EnginedError for what goes wrong before the children start; a later failure is logged, as the last line.
+    """
+    started = time.monotonic()
+    setproctitle.setproctitle("engined: supervisor")
+    log.setup("supervisor", config.server.log_level)
+    logger.info("engined %s, model %s", __version__, config.model.model)
+    # Until the loop runs, SIGTERM unwinds like Ctrl-C: a download is cut short and leaves nothing behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        plan = plan_serving(config)
+    except KeyboardInterrupt:
+        logger.info("stopped before the model was loaded")
+        return 0
+    _log_plan(config, plan)
+    with (
+        SignalInbox(*WATCHED_SIGNALS) as signals,
+        Listeners(config.server) as listeners,
+        RuntimeDirectory() as directory,
+    ):
+        deployment = Deployment(
+            config=config,
+            model_info=plan.model_info,
+            plan=plan.memory,
+            num_threads=plan.num_threads,
+            engine_socket=directory.socket_path("engine-0"),
+        )
+        return _serve(deployment, listeners, signals, started)
+
+
+def _serve(deployment: Deployment, listeners: Listeners, signals: SignalInbox, started: float) -> int:
+    config = deployment.config
+    with Supervisor(signals, config.server.shutdown_timeout) as supervisor:
+        supervisor.start([[frontend_spec(deployment, listeners.fds)], [core_spec(deployment)]])
+        facts = supervisor.wait_until_ready(config.parallel.startup_timeout)
+        if facts is not None:
+            logger.info("%s", _ready_line(deployment, listeners, facts, time.monotonic() - started))
+            supervisor.wait_for_stop()
+        return supervisor.stop()
+
+
+def _log_plan(config: Config, plan: ServingPlan) -> None:
+    memory, info = plan.memory, plan.model_info
+    logger.info(
+        "%s: weights %s, KV cache %s in %d blocks of %d tokens, context %d",
+        info.name,
+        format_bytes(memory.weights),
+        format_bytes(memory.kv_cache),
+        memory.num_kv_blocks,
+        config.cache.block_size,
+        memory.max_model_len,
+    )
+    if config.model.max_model_len is None and memory.max_model_len < info.max_position:
+        logger.warning(
+            "context lowered from %d to %d tokens, which is what the KV cache holds; --kv-cache-memory gives it more",
+            info.max_position,
+            memory.max_model_len,
+        )
+
+
+def _ready_line(deployment: Deployment, listeners: Listeners, facts: dict[str, dict[str, Any]], seconds: float) -> str:
+    num_kv_blocks = facts["EngineCore 0"].get("num_kv_blocks", deployment.plan.num_kv_blocks)
+    return (
+        f"ready after {seconds:.1f} s: {deployment.model_info.name} ({deployment.plan.dtype}) on "
+        f"{' and '.join(listeners.addresses)}, {deployment.num_threads} threads, {num_kv_blocks} KV blocks"
+    )

@@ -1,0 +1,33 @@
+"""Joins a rank to its process group: gloo on a CPU, NCCL where there is CUDA."""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed
+
+from engined.errors import StartupError
+from engined.layers.tensor_parallel import TensorParallelGroup
+
+# A rank whose peers do not answer at start is stuck for good; a healthy group meets within a second.
+_RENDEZVOUS_TIMEOUT = timedelta(seconds=120)
+
+
+def create_group(rank: int, size: int, rendezvous: str | None) -> TensorParallelGroup:
+    """The group of this rank. A single rank needs no process group at all.
+
+    Raises StartupError when the other ranks do not show up.
+    """
+    if size == 1:
+        return TensorParallelGroup()
+    assert rendezvous is not None, "several ranks need a rendezvous file"
+    try:
+        torch.distributed.init_process_group(
+            backend="nccl" if torch.cuda.is_available() else "gloo",
+            init_method=f"file://{rendezvous}",
+            rank=rank,
+            world_size=size,
+            timeout=_RENDEZVOUS_TIMEOUT,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise StartupError(f"Worker_TP{rank} could not join the other {size - 1} ranks: {error}") from error
+    return TensorParallelGroup(rank=rank, size=size)

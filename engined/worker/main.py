@@ -1,0 +1,37 @@
+"""Entry of a worker process: one rank of a group, driven by the core over its link. Started by MultiProcExecutor."""
+
+import gc
+import socket
+
+import msgspec
+
+from engined.errors import ProtocolError
+from engined.ipc.channel import BlockingChannel
+from engined.ipc.frame import MessageType
+from engined.process.child import Child
+from engined.protocol.boot import WorkerBoot
+from engined.protocol.codec import decode, encode
+from engined.protocol.plan import SchedulerOutput
+from engined.worker.worker import Worker
+
+
+def main(child: Child) -> int:
+    """Execute plans until the core closes the link. Any failure ends the process, and with it the group."""
+    boot = msgspec.convert(child.data, WorkerBoot)
+    channel = BlockingChannel(socket.socket(fileno=child.fds["link"]))
+    worker = Worker(boot.settings, boot.rank, child.report_progress, boot.rendezvous)
+    worker.initialize()
+    gc.collect()
+    gc.freeze()
+    child.report_ready()
+    while (frame := channel.receive()) is not None:
+        match frame.type:
+            case MessageType.EXECUTE:
+                worker.execute_model(decode(frame.payload, SchedulerOutput))
+            case MessageType.SAMPLE:
+                result = worker.sample_tokens()
+                if boot.rank == 0:
+                    channel.send(MessageType.RESULT, encode(result))
+            case _:
+                raise ProtocolError(f"a core may not send {frame.type.name} to a worker")
+    return 0

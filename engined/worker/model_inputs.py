@@ -1,0 +1,69 @@
+"""Turns the plan of a step and the persistent batch into the flat inputs of one forward. Used by the model runner."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engined.attention.metadata import AttentionMetadata
+from engined.worker.input_batch import InputBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInputs:
+    """One step, flat: requests with one query token come first, the others after them. N requests, T tokens."""
+
+    rows: NDArray[np.int64]
+    """[N] batch row of each request, in the order of the flat batch."""
+    num_scheduled: NDArray[np.int64]
+    """[N] tokens of each request in this step."""
+    query_start: NDArray[np.int64]
+    """[N + 1] where each request's tokens begin in the flat batch."""
+    input_ids: torch.Tensor
+    """[T] int64"""
+    positions: torch.Tensor
+    """[T] int64"""
+    attention: AttentionMetadata
+    sampling_requests: NDArray[np.int64]
+    """[S] indices into `rows` of the requests whose last known token is computed now: they sample."""
+
+    @property
+    def logits_indices(self) -> NDArray[np.int64]:
+        """[S] flat positions whose logits are sampled from."""
+        return self.query_start[1:][self.sampling_requests] - 1
+
+
+def build_inputs(batch: InputBatch, num_scheduled_tokens: dict[str, int]) -> ModelInputs:
+    """Build the inputs of a step from the number of tokens of each request."""
+    rows = np.array(batch.rows_of(list(num_scheduled_tokens)), dtype=np.int64)
+    num_scheduled = np.fromiter(num_scheduled_tokens.values(), dtype=np.int64, count=len(rows))
+    order = np.argsort(num_scheduled != 1, kind="stable")
+    rows, num_scheduled = rows[order], num_scheduled[order]
+    query_start = np.concatenate(([0], np.cumsum(num_scheduled)))
+    computed = batch.num_computed_tokens[rows]
+    seq_lens = computed + num_scheduled
+    # Flat index minus the start of its request is the offset inside the request's share of this step.
+    offsets = np.arange(query_start[-1]) - np.repeat(query_start[:-1], num_scheduled)
+    flat_rows = np.repeat(rows, num_scheduled)
+    positions = np.repeat(computed, num_scheduled) + offsets
+    block_size = batch.shape.block_size
+    blocks = batch.block_table[flat_rows, positions // block_size]
+    max_seq_len = int(seq_lens.max())
+    attention = AttentionMetadata(
+        query_start_loc=torch.from_numpy(query_start),
+        seq_lens=torch.from_numpy(seq_lens),
+        slot_mapping=torch.from_numpy(blocks * block_size + positions % block_size),
+        block_table=torch.from_numpy(batch.block_table[rows, : -(-max_seq_len // block_size)]),
+        num_decodes=int(np.count_nonzero(num_scheduled == 1)),
+        max_seq_len=max_seq_len,
+    )
+    return ModelInputs(
+        rows=rows,
+        num_scheduled=num_scheduled,
+        query_start=query_start,
+        input_ids=torch.from_numpy(batch.token_ids[flat_rows, positions].astype(np.int64)),
+        positions=torch.from_numpy(positions),
+        attention=attention,
+        sampling_requests=np.flatnonzero(seq_lens == batch.num_tokens[rows]),
+    )

@@ -1,0 +1,155 @@
+"""Runs one step on one rank: applies the plan to the persistent batch, runs the forward, samples.
+
+`execute_model` parks the logits; `sample_tokens` ends the step. With several ranks all of them hold the batch and run
+the forward; rank 0 samples and broadcasts the tokens, so that the ranks cannot drift apart.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engined.attention.context import forward_context
+from engined.layers.tensor_parallel import TensorParallelGroup
+from engined.models.causal_lm import CausalLM
+from engined.protocol.engine import TokenLogprobs
+from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.worker.input_batch import BatchShape, InputBatch
+from engined.worker.model_inputs import ModelInputs, build_inputs
+from engined.worker.sampler.logprobs import top_logprobs
+from engined.worker.sampler.metadata import gather_metadata
+from engined.worker.sampler.penalties import TokenCounts, has_penalty
+from engined.worker.sampler.sampler import SamplerOutput, sample
+
+# Rows of prompt logits that exist at once: 64 rows of a 150k vocabulary are 38 MB in fp32.
+_PROMPT_LOGITS_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ParkedStep:
+    """What waits between the two calls of a step."""
+
+    inputs: ModelInputs
+    logits: torch.Tensor | None
+    """[S, V] float32 on rank 0; None on the others, and when nobody samples."""
+    prompt_logprobs: dict[str, list[TokenLogprobs]]
+
+
+class ModelRunner:
+    """Owns the batch and the token counts of one rank; the model is handed in."""
+
+    def __init__(self, model: CausalLM, shape: BatchShape, group: TensorParallelGroup, vocab_size: int) -> None:
+        self._model = model
+        self._group = group
+        self._vocab_size = vocab_size
+        self._batch = InputBatch(shape)
+        self._counts: dict[int, TokenCounts] = {}
+        self._parked: _ParkedStep | None = None
+
+    @torch.inference_mode()
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        """Apply the plan and run the forward; the logits stay here until `sample_tokens`."""
+        self._parked = None
+        self._update_batch(plan)
+        if plan.num_tokens == 0:
+            return
+        inputs = build_inputs(self._batch, plan.num_scheduled_tokens)
+        with forward_context(inputs.attention):
+            hidden = self._model.forward(inputs.input_ids, inputs.positions)
+        prompt_logprobs = self._compute_prompt_logprobs(inputs, hidden)
+        self._batch.num_computed_tokens[inputs.rows] += inputs.num_scheduled
+        logits = None
+        if len(inputs.sampling_requests):
+            logits = self._model.compute_logits(hidden[torch.from_numpy(inputs.logits_indices)])
+        self._parked = _ParkedStep(inputs=inputs, logits=logits, prompt_logprobs=prompt_logprobs)
+
+    @torch.inference_mode()
+    def sample_tokens(self) -> ModelRunnerOutput:
+        """Sample the parked step. On ranks above 0 the result lacks log-probabilities and errors."""
+        step, self._parked = self._parked, None
+        if step is None:
+            return ModelRunnerOutput()
+        rows = step.inputs.rows[step.inputs.sampling_requests]
+        if len(rows) == 0:
+            return ModelRunnerOutput(prompt_logprobs=step.prompt_logprobs)
+        sampled = None
+        token_ids = torch.zeros(len(rows), dtype=torch.int64)
+        if step.logits is not None:
+            sampled = sample(step.logits, gather_metadata(self._batch, self._counts, rows))
+            token_ids = sampled.token_ids
+        self._group.broadcast(token_ids)
+        self._append(rows, token_ids)
+        return self._build_output(rows, token_ids, sampled, step.prompt_logprobs)
+
+    def _update_batch(self, plan: SchedulerOutput) -> None:
+        removed, added = self._batch.apply(plan)
+        for row in removed:
+            self._counts.pop(row, None)
+        if self._group.rank > 0:
+            return
+        for row in added:
+            params = self._batch.sampling[row]
+            if params is not None and has_penalty(params):
+                prompt_end, end = self._batch.num_prompt_tokens[row], self._batch.num_tokens[row]
+                tokens = self._batch.token_ids[row]
+                self._counts[row] = TokenCounts(tokens[:prompt_end], tokens[prompt_end:end], self._vocab_size)
+
+    def _compute_prompt_logprobs(self, inputs: ModelInputs, hidden: torch.Tensor) -> dict[str, list[TokenLogprobs]]:
+        """Log-probabilities of the prompt tokens that this step's positions predict, for the requests that asked."""
+        results: dict[str, list[TokenLogprobs]] = {}
+        for index, row in enumerate(inputs.rows.tolist()):
+            params = self._batch.sampling[row]
+            if params is None or params.prompt_logprobs is None:
+                continue
+            start = int(self._batch.num_computed_tokens[row])
+            # A position predicts the next token; the last prompt position predicts the first output.
+            end = min(start + int(inputs.num_scheduled[index]), int(self._batch.num_prompt_tokens[row]) - 1)
+            if end <= start:
+                continue
+            flat = int(inputs.query_start[index])
+            targets = torch.from_numpy(self._batch.token_ids[row, start + 1 : end + 1].astype(np.int64))
+            results[self._batch.request_ids[row]] = self._score(
+                hidden[flat : flat + end - start], targets, params.prompt_logprobs
+            )
+        return results
+
+    def _score(self, hidden: torch.Tensor, targets: torch.Tensor, num_alternatives: int) -> list[TokenLogprobs]:
+        """Log-probabilities of targets [P] after hidden [P, H], a few rows at a time."""
+        entries: list[TokenLogprobs] = []
+        for start in range(0, len(targets), _PROMPT_LOGITS_ROWS):
+            piece = targets[start : start + _PROMPT_LOGITS_ROWS]
+            logits = self._model.compute_logits(hidden[start : start + _PROMPT_LOGITS_ROWS])
+            if logits is not None:
+                entries += top_logprobs(logits, piece, [num_alternatives] * len(piece))
+        return entries
+
+    def _append(self, rows: NDArray[np.int64], token_ids: torch.Tensor) -> None:
+        self._batch.append_sampled(rows, token_ids.numpy())
+        if self._counts:
+            for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
+                if row in self._counts:
+                    self._counts[row].add(token_id)
+
+    def _build_output(
+        self,
+        rows: NDArray[np.int64],
+        token_ids: torch.Tensor,
+        sampled: SamplerOutput | None,
+        prompt_logprobs: dict[str, list[TokenLogprobs]],
+    ) -> ModelRunnerOutput:
+        request_ids = [self._batch.request_ids[row] for row in rows.tolist()]
+        logprobs: dict[str, list[TokenLogprobs]] = {}
+        errors: dict[str, str] = {}
+        if sampled is not None:
+            logprobs = {request_ids[index]: [entry] for index, entry in sampled.logprobs.items()}
+            if not bool(sampled.is_finite.all()):
+                broken = torch.nonzero(~sampled.is_finite).flatten().tolist()
+                errors = {request_ids[index]: "the model produced logits that are not finite" for index in broken}
+        return ModelRunnerOutput(
+            request_ids=request_ids,
+            sampled_token_ids=[[token_id] for token_id in token_ids.tolist()],
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            errors=errors,
+        )

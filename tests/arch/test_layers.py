@@ -1,0 +1,105 @@
+"""The architecture, as tests: imports point one way, heavy libraries stay where they belong, all is described."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "engined"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+# Layers from top to bottom: a module may import its own package and those in lines below, never those in its own line.
+LAYERS = [
+    {"cli"},
+    {"supervisor", "frontend", "core", "client"},
+    {"executor"},
+    {"worker"},
+    {"models"},
+    {"attention"},
+    {"layers"},
+    {"scheduler"},
+    {"cache"},
+    {"process", "ipc", "catalogue"},
+    {"protocol"},
+    {"config"},
+    {"checkpoint"},
+    {"errors", "log"},
+]
+RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
+
+# Who may import a heavy library.
+OWNERS = {
+    "torch": {"worker", "models", "layers", "attention"},
+    "triton": {"worker", "models", "layers", "attention"},
+    "aiohttp": {"frontend", "client"},
+    "click": {"cli"},
+    "transformers": set(),
+}
+FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+FORBIDDEN_CALLS = {"eval", "exec"}
+
+
+def package_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_module(path: Path) -> None:
+    package = package_of(path)
+    for name in imports(path):
+        top, *rest = name.split(".")
+        assert top not in FORBIDDEN, f"{name}: no deserialiser that can run code"
+        if top in OWNERS:
+            assert package in OWNERS[top], f"{package} may not import {top}"
+        if top == "engined" and rest and package != "__init__":
+            other = rest[0]
+            assert other == package or RANK[other] > RANK[package], f"{package} may not import {name}"
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "the module says what it owns and where it runs"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in FORBIDDEN_CALLS
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_public_names_are_described(path: Path) -> None:
+    """Public classes, and public functions and methods that do not override a described one."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+            continue
+        assert ast.get_docstring(node), f"{node.name} has no docstring"
+        if isinstance(node, ast.ClassDef) and not node.bases:
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
+                    assert ast.get_docstring(member), f"{node.name}.{member.name} has no docstring"
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("engined.supervisor.run", {"torch", "transformers", "aiohttp"}),
+        ("engined.frontend.main", {"torch", "transformers"}),
+        ("engined.core.main", {"torch", "transformers", "aiohttp"}),
+        ("engined.executor.multiproc", {"torch", "transformers", "aiohttp"}),
+    ],
+)
+def test_a_process_loads_only_what_it_needs(module: str, absent: set[str]) -> None:
+    """The core loads torch through the executor that it was told to use, so its own modules do not."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not absent & set(loaded)

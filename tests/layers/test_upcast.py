@@ -1,0 +1,25 @@
+"""bfloat16 weights multiplied in float32 tiles: the numbers of a float32 product, rounded once."""
+
+import pytest
+import torch
+
+from engined.layers import upcast
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 33])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_linear(rows: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upcast, "_TILE_WEIGHTS", 64 * 5)
+    torch.manual_seed(0)
+    inputs, weight = torch.randn(rows, 64).bfloat16(), torch.randn(37, 64).bfloat16()
+    bias = torch.randn(37).bfloat16() if has_bias else None
+    output = upcast.linear(inputs, weight, bias)
+    exact = inputs.double() @ weight.double().t() + (0 if bias is None else bias.double())
+    assert output.dtype == torch.bfloat16 and output.is_contiguous()
+    torch.testing.assert_close(output.double(), exact, rtol=2**-7, atol=1e-3)
+
+
+def test_only_bfloat16_needs_it() -> None:
+    assert not upcast.needs_upcast(torch.zeros(1))
+    is_emulated = torch.backends.cpu.get_cpu_capability() == "AVX2"
+    assert upcast.needs_upcast(torch.zeros(1, dtype=torch.bfloat16)) == is_emulated

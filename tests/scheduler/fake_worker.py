@@ -1,0 +1,114 @@
+"""A worker without a model: applies plans as a real one does, and checks that they are right.
+
+The KV store is simulated. Slot (block, offset) holds a value that stands for the salt and all tokens up to there,
+so that a wrong prefix hit, a missing block, a stale block or one that is overwritten in use is found when it is read.
+"""
+
+from engined.protocol.engine import TokenLogprobs
+from engined.protocol.plan import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from tests.scheduler.reference_model import next_token
+
+Slot = tuple[int, int]
+
+
+class WorkerRequest:
+    """A request as the worker knows it: only what plans have said, and its own samples."""
+
+    def __init__(self, data: NewRequestData, salt: str | None) -> None:
+        self.data = data
+        self.token_ids = data.token_ids.copy()
+        self.block_ids = data.block_ids.copy()
+        self.num_computed_tokens = data.num_computed_tokens
+        self._contents: list[int] = []
+        self._salt = salt
+
+    def content(self, position: int) -> int:
+        """What the KV entry at this position must stand for."""
+        while len(self._contents) <= position:
+            before = self._contents[-1] if self._contents else self._salt
+            self._contents.append(hash((before, self.token_ids[len(self._contents)])))
+        return self._contents[position]
+
+
+def token_logprobs(token_ids: list[int], position: int) -> TokenLogprobs:
+    """An entry that can be told from that of any other position."""
+    return TokenLogprobs(token_ids=[token_ids[position]], logprobs=[-float(position)], rank=1)
+
+
+class FakeWorker:
+    """Executes plans; `AssertionError` means that the scheduler sent a wrong one."""
+
+    def __init__(self, block_size: int) -> None:
+        self.requests: dict[str, WorkerRequest] = {}
+        self.salts: dict[str, str | None] = {}
+        """Filled by the test: a plan does not carry it, and it stands for what must not be shared."""
+        self._block_size = block_size
+        self._store: dict[Slot, int] = {}
+
+    def execute(self, plan: SchedulerOutput, errors: dict[str, str] | None = None) -> ModelRunnerOutput:
+        """Run one step; requests in `errors` fail, and leave garbage in the blocks that only they hold."""
+        self._apply(plan)
+        assert plan.num_tokens == sum(plan.num_scheduled_tokens.values())
+        starts = {request_id: self.requests[request_id].num_computed_tokens for request_id in plan.num_scheduled_tokens}
+        for request_id, num_tokens in plan.num_scheduled_tokens.items():
+            self._write(request_id, num_tokens)
+        for request_id in plan.num_scheduled_tokens:
+            self._check_reads(self.requests[request_id])
+        result = ModelRunnerOutput(errors=dict(errors or {}))
+        for request_id, start in starts.items():
+            if request_id in result.errors:
+                self._spoil(request_id)
+            else:
+                self._sample(request_id, start, result)
+        return result
+
+    def _apply(self, plan: SchedulerOutput) -> None:
+        for request_id in plan.removed_request_ids:
+            del self.requests[request_id]
+        for data in plan.new_requests:
+            assert data.request_id not in self.requests, f"{data.request_id} was sent twice"
+            assert 0 <= data.num_computed_tokens < len(data.token_ids)
+            assert data.num_computed_tokens == 0 or data.sampling.prompt_logprobs is None
+            self.requests[data.request_id] = WorkerRequest(data, self.salts[data.request_id])
+        assert {data.request_id for data in plan.new_requests} <= plan.num_scheduled_tokens.keys()
+        for request_id, block_ids in plan.new_block_ids.items():
+            assert block_ids and request_id in plan.num_scheduled_tokens
+            self.requests[request_id].block_ids += block_ids
+
+    def _write(self, request_id: str, num_tokens: int) -> None:
+        request = self.requests[request_id]
+        start = request.num_computed_tokens
+        assert 1 <= num_tokens <= len(request.token_ids) - start
+        for position in range(start, start + num_tokens):
+            block_id = request.block_ids[position // self._block_size]
+            holders = [other_id for other_id, other in self.requests.items() if block_id in other.block_ids]
+            assert holders == [request_id], f"{request_id} writes to block {block_id}, which {holders} hold"
+            self._store[block_id, position % self._block_size] = request.content(position)
+        request.num_computed_tokens += num_tokens
+
+    def _check_reads(self, request: WorkerRequest) -> None:
+        for position in range(request.num_computed_tokens):
+            slot = request.block_ids[position // self._block_size], position % self._block_size
+            assert self._store.get(slot) == request.content(position), f"wrong KV entry at position {position}"
+
+    def _spoil(self, request_id: str) -> None:
+        others = {block_id for key, other in self.requests.items() if key != request_id for block_id in other.block_ids}
+        for block_id in set(self.requests[request_id].block_ids) - others:
+            for offset in range(self._block_size):
+                self._store.pop((block_id, offset), None)
+
+    def _sample(self, request_id: str, start: int, result: ModelRunnerOutput) -> None:
+        request = self.requests[request_id]
+        sampling, num_prompt_tokens = request.data.sampling, request.data.num_prompt_tokens
+        if sampling.prompt_logprobs is not None:
+            end = min(request.num_computed_tokens + 1, num_prompt_tokens)
+            entries = [token_logprobs(request.token_ids, position) for position in range(start + 1, end)]
+            if entries:
+                result.prompt_logprobs[request_id] = entries
+        if request.num_computed_tokens == len(request.token_ids):
+            token_id = next_token(request.token_ids, num_prompt_tokens, sampling)
+            request.token_ids.append(token_id)
+            result.request_ids.append(request_id)
+            result.sampled_token_ids.append([token_id])
+            if sampling.logprobs is not None:
+                result.logprobs[request_id] = [token_logprobs(request.token_ids, len(request.token_ids) - 1)]

@@ -1,0 +1,52 @@
+"""Child processes for the supervisor's tests: what they do is in their data. They run in the real child boot code."""
+
+import os
+import signal
+import subprocess
+import time
+
+from engined.errors import CheckpointError
+from engined.process.child import Child
+
+
+def main(child: Child) -> int:
+    """Act as `child.data` says; keys: before_ready, behaviour, mark."""
+    mark = child.data.get("mark")
+    num_signals = 0
+
+    def on_terminate(*_: object) -> None:
+        nonlocal num_signals
+        num_signals += 1
+        if mark:
+            with open(mark, "a") as file:
+                file.write(f"{child.name} SIGTERM {num_signals} {time.monotonic()}\n")
+
+    behaviour = child.data["behaviour"]
+    if behaviour == "fail":
+        raise CheckpointError("model.safetensors: missing parameter lm_head.weight")
+    if behaviour == "crash":
+        raise RuntimeError("boom")
+    child.report_progress("loading weights")
+    if behaviour == "never_ready":
+        time.sleep(3600)
+    if behaviour == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, on_terminate)
+    if behaviour == "parent":
+        shell = subprocess.run(["sh", "-c", "sleep 1 >/dev/null & echo $!"], stdout=subprocess.PIPE, check=True)
+        child.report_ready(orphan=int(shell.stdout))
+    else:
+        child.report_ready(num_kv_blocks=7)
+    if behaviour == "quit":
+        return int(child.data["code"])
+    if behaviour == "kill_self":
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    while num_signals == 0:
+        time.sleep(0.02)
+    if behaviour == "drain":
+        deadline = time.monotonic() + child.data["drain_seconds"]
+        while time.monotonic() < deadline and num_signals < 2:
+            time.sleep(0.02)
+    return int(child.data.get("code", 0))
