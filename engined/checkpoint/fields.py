@@ -26,7 +26,7 @@ class Fields:
         if value is None:
             value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._fail(key, "a positive integer")
+            self._fail(key, value, "a positive integer")
         return int(value)
 
     def optional_size(self, key: str) -> int | None:
@@ -39,7 +39,7 @@ class Fields:
         if value is None:
             value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            self._fail(key, "a positive number")
+            self._fail(key, value, "a positive number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -48,7 +48,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self._fail(key, "true or false")
+            self._fail(key, value, "true or false")
         return value
 
     def token_ids(self, key: str) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ class Fields:
             return ()
         ids = value if isinstance(value, list) else [value]
         if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
-            self._fail(key, "a token id or a list of token ids")
+            self._fail(key, value, "a token id or a list of token ids")
         return tuple(ids)
 
     def token_id(self, key: str) -> int | None:
@@ -71,7 +71,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            self._fail(key, "an object")
+            self._fail(key, value, "an object")
         return Fields(f"{self.source}: {key}", value)
 
     def _required(self, key: str, default: int | float | None) -> int | float:
@@ -79,5 +79,5 @@ class Fields:
             raise CheckpointError(f"{self.source}: {key!r} is missing")
         return default
 
-    def _fail(self, key: str, expected: str) -> NoReturn:
-        raise CheckpointError(f"{self.source}: {key!r} must be {expected}, but is {self.values[key]!r:.100}")
+    def _fail(self, key: str, value: Any, expected: str) -> NoReturn:
+        raise CheckpointError(f"{self.source}: {key!r} must be {expected}, but is {value!r:.100}")

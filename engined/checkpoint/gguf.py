@@ -10,36 +10,19 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 an
 
 import mmap
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 from engined.checkpoint.ggml_types import GGML_TYPES
+from engined.checkpoint.gguf_cursor import ARRAY, SCALARS, STRING, UINT32, UINT64, Cursor
 from engined.errors import CheckpointError, ModelNotFoundError
 
 MAX_NAME_BYTES = 65535
 MAX_DIMENSIONS = 4
 DEFAULT_ALIGNMENT = 32
-
-_STRING, _ARRAY, _BOOL = 8, 9, 7
-_SCALARS = {
-    0: struct.Struct("<B"),
-    1: struct.Struct("<b"),
-    2: struct.Struct("<H"),
-    3: struct.Struct("<h"),
-    4: struct.Struct("<I"),
-    5: struct.Struct("<i"),
-    6: struct.Struct("<f"),
-    _BOOL: struct.Struct("<?"),
-    10: struct.Struct("<Q"),
-    11: struct.Struct("<q"),
-    12: struct.Struct("<d"),
-}
-_UINT32 = _SCALARS[4]
-_UINT64 = _SCALARS[10]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +41,7 @@ class GgufTensor:
 class GgufArray(Sequence[Any]):
     """An array of the metadata. It knows its length at once and decodes its elements on first access."""
 
-    def __init__(self, cursor: "_Cursor", key: str, element_type: int, length: int) -> None:
+    def __init__(self, cursor: Cursor, key: str, element_type: int, length: int) -> None:
         self._cursor = cursor
         self._key = key
         self._element_type = element_type
@@ -84,7 +67,7 @@ class GgufArray(Sequence[Any]):
     def _decoded(self) -> list[Any]:
         if self._elements is None:
             cursor = self._cursor.copy()
-            if self._element_type == _STRING:
+            if self._element_type == STRING:
                 self._elements = [cursor.string(self._key) for _ in range(self._length)]
             else:
                 self._elements = cursor.scalars(self._element_type, self._length, self._key)
@@ -101,7 +84,7 @@ class GgufFile:
         """Parse the header in `data`, the whole file. Use `open`, which maps the file."""
         self.path = path
         self._data = data
-        cursor = _Cursor(path, data)
+        cursor = Cursor(path, data)
         num_tensors, num_entries = _read_preamble(cursor)
         self.metadata: Mapping[str, Any] = MappingProxyType(_read_metadata(cursor, num_entries))
         self.tensors: Mapping[str, GgufTensor] = MappingProxyType(
@@ -128,92 +111,26 @@ class GgufFile:
         tensor = self.tensors[name]
         return self._data[tensor.offset : tensor.offset + tensor.num_bytes]
 
-    def _alignment(self, cursor: "_Cursor") -> int:
+    def _alignment(self, cursor: Cursor) -> int:
         alignment = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             cursor.fail(f"general.alignment is {alignment!r}; it must be a power of two")
         return alignment
 
 
-class _Cursor:
-    """A position in the file; every read checks that the bytes are there."""
-
-    __slots__ = ("path", "data", "position")
-
-    def __init__(self, path: Path, data: memoryview, position: int = 0) -> None:
-        self.path = path
-        self.data = data
-        self.position = position
-
-    def copy(self) -> "_Cursor":
-        return _Cursor(self.path, self.data, self.position)
-
-    def fail(self, problem: str) -> NoReturn:
-        raise CheckpointError(f"{self.path}: damaged GGUF file: {problem}")
-
-    def require(self, num_bytes: int, what: str) -> None:
-        remaining = len(self.data) - self.position
-        if num_bytes > remaining:
-            self.fail(
-                f"{what} needs {num_bytes} bytes at offset {self.position}, but only {remaining} are left"
-                " (is the download complete?)"
-            )
-
-    def scalar(self, layout: struct.Struct, what: str) -> Any:
-        self.require(layout.size, what)
-        (value,) = layout.unpack_from(self.data, self.position)
-        self.position += layout.size
-        return value
-
-    def scalars(self, element_type: int, length: int, what: str) -> list[Any]:
-        layout = _SCALARS[element_type]
-        num_bytes = layout.size * length
-        self.require(num_bytes, what)
-        view = self.data[self.position : self.position + num_bytes]
-        self.position += num_bytes
-        return [value for (value,) in layout.iter_unpack(view)]
-
-    def string(self, what: str, max_bytes: int | None = None) -> str:
-        length = self.scalar(_UINT64, what)
-        if max_bytes is not None and length > max_bytes:
-            self.fail(f"{what} has {length} bytes; at most {max_bytes} are allowed")
-        self.require(length, what)
-        view = self.data[self.position : self.position + length]
-        self.position += length
-        try:
-            return str(view, "utf-8")
-        except UnicodeDecodeError:
-            self.fail(f"{what} is not valid UTF-8")
-
-    def skip_strings(self, length: int, what: str) -> None:
-        """Step over `length` strings. Written flat: this loop is most of the time that opening takes."""
-        data, position, end = self.data, self.position, len(self.data)
-        read_length = _UINT64.unpack_from
-        last_start = end - _UINT64.size
-        for _ in range(length):
-            if position > last_start:
-                break
-            position += 8 + read_length(data, position)[0]
-        else:
-            if position <= end:
-                self.position = position
-                return
-        self.fail(f"the strings of {what} reach beyond the end of the file")
-
-
-def _read_preamble(cursor: _Cursor) -> tuple[int, int]:
+def _read_preamble(cursor: Cursor) -> tuple[int, int]:
     """Check magic and version; return the number of tensors and of metadata entries."""
     cursor.require(24, "the file header")
     if bytes(cursor.data[:4]) != b"GGUF":
         raise CheckpointError(f"{cursor.path}: not a GGUF file (it does not begin with 'GGUF')")
     cursor.position = 4
-    version = cursor.scalar(_UINT32, "the version")
+    version = cursor.scalar(UINT32, "the version")
     if version not in (2, 3):
         raise CheckpointError(f"{cursor.path}: GGUF version {version} is not supported (2 and 3, little endian, are)")
-    return cursor.scalar(_UINT64, "the tensor count"), cursor.scalar(_UINT64, "the metadata count")
+    return cursor.scalar(UINT64, "the tensor count"), cursor.scalar(UINT64, "the metadata count")
 
 
-def _read_metadata(cursor: _Cursor, num_entries: int) -> dict[str, Any]:
+def _read_metadata(cursor: Cursor, num_entries: int) -> dict[str, Any]:
     # The smallest entry has an empty key, a type and one byte of value.
     cursor.require(num_entries * 13, f"a table of {num_entries} metadata entries")
     metadata: dict[str, Any] = {}
@@ -225,36 +142,36 @@ def _read_metadata(cursor: _Cursor, num_entries: int) -> dict[str, Any]:
     return metadata
 
 
-def _read_value(cursor: _Cursor, key: str) -> Any:
-    value_type = cursor.scalar(_UINT32, key)
-    if value_type == _STRING:
+def _read_value(cursor: Cursor, key: str) -> Any:
+    value_type = cursor.scalar(UINT32, key)
+    if value_type == STRING:
         return cursor.string(key)
-    if value_type == _ARRAY:
+    if value_type == ARRAY:
         return _read_array(cursor, key)
-    if value_type not in _SCALARS:
+    if value_type not in SCALARS:
         cursor.fail(f"metadata key {key!r} has unknown type {value_type}")
-    return cursor.scalar(_SCALARS[value_type], key)
+    return cursor.scalar(SCALARS[value_type], key)
 
 
-def _read_array(cursor: _Cursor, key: str) -> GgufArray:
+def _read_array(cursor: Cursor, key: str) -> GgufArray:
     """Note where the array lies and step over it."""
-    element_type = cursor.scalar(_UINT32, key)
-    length = cursor.scalar(_UINT64, key)
-    if element_type == _ARRAY:
+    element_type = cursor.scalar(UINT32, key)
+    length = cursor.scalar(UINT64, key)
+    if element_type == ARRAY:
         cursor.fail(f"metadata key {key!r} is an array of arrays")
-    if element_type != _STRING and element_type not in _SCALARS:
+    if element_type != STRING and element_type not in SCALARS:
         cursor.fail(f"metadata key {key!r} is an array of unknown type {element_type}")
-    element_bytes = 8 if element_type == _STRING else _SCALARS[element_type].size
+    element_bytes = 8 if element_type == STRING else SCALARS[element_type].size
     cursor.require(length * element_bytes, f"{key!r}, an array of {length} elements,")
     array = GgufArray(cursor.copy(), key, element_type, length)
-    if element_type == _STRING:
+    if element_type == STRING:
         cursor.skip_strings(length, key)
     else:
         cursor.position += length * element_bytes
     return array
 
 
-def _read_tensor_table(cursor: _Cursor, num_tensors: int, alignment: int) -> dict[str, GgufTensor]:
+def _read_tensor_table(cursor: Cursor, num_tensors: int, alignment: int) -> dict[str, GgufTensor]:
     # The smallest row has an empty name, no dimension, a type and an offset.
     cursor.require(num_tensors * 24, f"a table of {num_tensors} tensors")
     rows = [_read_tensor_row(cursor) for _ in range(num_tensors)]
@@ -269,17 +186,17 @@ def _read_tensor_table(cursor: _Cursor, num_tensors: int, alignment: int) -> dic
     return tensors
 
 
-def _read_tensor_row(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+def _read_tensor_row(cursor: Cursor) -> tuple[str, tuple[int, ...], int, int]:
     """One row of the table: name, shape (turned to rows first), type id, offset in the data section."""
     name = cursor.string("a tensor name", MAX_NAME_BYTES)
-    num_dimensions = cursor.scalar(_UINT32, name)
+    num_dimensions = cursor.scalar(UINT32, name)
     if num_dimensions > MAX_DIMENSIONS:
         cursor.fail(f"tensor {name!r} has {num_dimensions} dimensions; at most {MAX_DIMENSIONS} are allowed")
-    shape = tuple(cursor.scalar(_UINT64, name) for _ in range(num_dimensions))
-    return name, shape[::-1], cursor.scalar(_UINT32, name), cursor.scalar(_UINT64, name)
+    shape = tuple(cursor.scalar(UINT64, name) for _ in range(num_dimensions))
+    return name, shape[::-1], cursor.scalar(UINT32, name), cursor.scalar(UINT64, name)
 
 
-def _locate_tensor(cursor: _Cursor, name: str, shape: tuple[int, ...], type_id: int, offset: int) -> GgufTensor:
+def _locate_tensor(cursor: Cursor, name: str, shape: tuple[int, ...], type_id: int, offset: int) -> GgufTensor:
     """Check that a tensor of this shape and type fits the file at `offset`."""
     if type_id not in GGML_TYPES:
         cursor.fail(f"tensor {name!r} has unknown type {type_id}")

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from engined.checkpoint.fields import Fields
 from engined.checkpoint.ggml_types import SUPPORTED_GGML_TYPES
 from engined.checkpoint.gguf import GgufArray, GgufFile
+from engined.checkpoint.model_info import Architecture, ModelInfo, RopeScaling
 from engined.checkpoint.rope import frequency_factors
 from engined.checkpoint.safetensors_file import FloatDtype
-from engined.config.model_info import Architecture, ModelInfo, RopeScaling
 from engined.errors import CheckpointError, UnsupportedModelError
 
 GGUF_ARCHITECTURES: dict[str, Architecture] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}

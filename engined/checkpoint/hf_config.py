@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from engined.checkpoint.fields import Fields
+from engined.checkpoint.model_info import Architecture, ModelInfo, RopeScaling
 from engined.checkpoint.safetensors_file import SafetensorsFolder
-from engined.config.model_info import Architecture, ModelInfo, RopeScaling
 from engined.errors import CheckpointError, UnsupportedModelError
 
 HF_ARCHITECTURES: dict[str, Architecture] = {

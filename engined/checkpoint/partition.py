@@ -5,7 +5,7 @@ The supervisor refuses a bad `--tp` and plans memory with it, before anything is
 
 from typing import Literal
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ConfigError
 
 _DTYPE_BYTES = {"bfloat16": 2, "float32": 4}

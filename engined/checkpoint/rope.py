@@ -6,7 +6,7 @@ Meta's Llama 3.1 reference code.
 
 import math
 
-from engined.config.model_info import RopeScaling
+from engined.checkpoint.model_info import RopeScaling
 
 
 def frequency_factors(scaling: RopeScaling, head_dim: int, theta: float) -> list[float]:

@@ -20,6 +20,8 @@ _PER_LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_HF_TO_GGUF = {hf: gguf for gguf, hf in (_TOP_LEVEL | _PER_LAYER).items()}
+_HF_LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 _GGUF_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
@@ -31,3 +33,13 @@ def hf_tensor_name(gguf_name: str) -> str:
     if match is None or match[2] not in _PER_LAYER:
         return gguf_name
     return f"model.layers.{match[1]}.{_PER_LAYER[match[2]]}.{match[3]}"
+
+
+def gguf_tensor_name(hf_name: str) -> str:
+    """The GGUF name of a Hugging Face tensor; a name that is not in the table stays as it is."""
+    if hf_name in _HF_TO_GGUF:
+        return _HF_TO_GGUF[hf_name]
+    match = _HF_LAYER_TENSOR.fullmatch(hf_name)
+    if match is None or match[2] not in _HF_TO_GGUF:
+        return hf_name
+    return f"blk.{match[1]}.{_HF_TO_GGUF[match[2]]}.{match[3]}"

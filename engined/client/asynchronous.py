@@ -61,9 +61,13 @@ class AsyncClient:
             await self._session.close()
 
     @overload
-    async def chat(self, messages: Messages, *, stream: Literal[False] = False, **fields: Any) -> Chunk: ...
+    async def chat(self, messages: Messages, *, stream: Literal[False] = False, **fields: Any) -> Chunk:
+        """The whole answer."""
+
     @overload
-    async def chat(self, messages: Messages, *, stream: Literal[True], **fields: Any) -> AsyncIterator[Chunk]: ...
+    async def chat(self, messages: Messages, *, stream: Literal[True], **fields: Any) -> AsyncIterator[Chunk]:
+        """The answer as it comes."""
+
     async def chat(self, messages: Messages, *, stream: bool = False, **fields: Any) -> Chunk | AsyncIterator[Chunk]:
         """POST /v1/chat/completions; with `stream`: `async for chunk in await client.chat(..., stream=True)`.
 
@@ -72,9 +76,13 @@ class AsyncClient:
         return await self._generate("/v1/chat/completions", {"messages": messages}, stream, fields)
 
     @overload
-    async def complete(self, prompt: str, *, stream: Literal[False] = False, **fields: Any) -> Chunk: ...
+    async def complete(self, prompt: str, *, stream: Literal[False] = False, **fields: Any) -> Chunk:
+        """The whole answer."""
+
     @overload
-    async def complete(self, prompt: str, *, stream: Literal[True], **fields: Any) -> AsyncIterator[Chunk]: ...
+    async def complete(self, prompt: str, *, stream: Literal[True], **fields: Any) -> AsyncIterator[Chunk]:
+        """The answer as it comes."""
+
     async def complete(self, prompt: str, *, stream: bool = False, **fields: Any) -> Chunk | AsyncIterator[Chunk]:
         """POST /v1/completions; see `chat`."""
         return await self._generate("/v1/completions", {"prompt": prompt}, stream, fields)

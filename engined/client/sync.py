@@ -60,9 +60,13 @@ class Client:
         self._timeout = timeout
 
     @overload
-    def chat(self, messages: Messages, *, stream: Literal[False] = False, **fields: Any) -> Chunk: ...
+    def chat(self, messages: Messages, *, stream: Literal[False] = False, **fields: Any) -> Chunk:
+        """The whole answer."""
+
     @overload
-    def chat(self, messages: Messages, *, stream: Literal[True], **fields: Any) -> Iterator[Chunk]: ...
+    def chat(self, messages: Messages, *, stream: Literal[True], **fields: Any) -> Iterator[Chunk]:
+        """The answer as it comes."""
+
     def chat(self, messages: Messages, *, stream: bool = False, **fields: Any) -> Chunk | Iterator[Chunk]:
         """POST /v1/chat/completions; `fields` are further fields of the request (temperature, max_tokens, ...).
 
@@ -71,9 +75,13 @@ class Client:
         return self._generate("/v1/chat/completions", {"messages": messages}, stream, fields)
 
     @overload
-    def complete(self, prompt: str, *, stream: Literal[False] = False, **fields: Any) -> Chunk: ...
+    def complete(self, prompt: str, *, stream: Literal[False] = False, **fields: Any) -> Chunk:
+        """The whole answer."""
+
     @overload
-    def complete(self, prompt: str, *, stream: Literal[True], **fields: Any) -> Iterator[Chunk]: ...
+    def complete(self, prompt: str, *, stream: Literal[True], **fields: Any) -> Iterator[Chunk]:
+        """The answer as it comes."""
+
     def complete(self, prompt: str, *, stream: bool = False, **fields: Any) -> Chunk | Iterator[Chunk]:
         """POST /v1/completions; see `chat`."""
         return self._generate("/v1/completions", {"prompt": prompt}, stream, fields)

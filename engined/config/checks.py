@@ -5,8 +5,8 @@ Used by the supervisor at start and by check-config. What concerns memory is in 
 
 from pathlib import Path
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.partition import check_tensor_parallel_size
-from engined.config.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.errors import ConfigError
 

@@ -5,9 +5,9 @@ Computed before a weight is loaded; the supervisor and check-config use the same
 
 from dataclasses import dataclass
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.partition import weight_bytes
 from engined.config.dtype import DTYPE_BYTES, ComputeDtype, resolve_kv_cache_dtype
-from engined.config.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.config.units import format_bytes
 from engined.errors import ConfigError

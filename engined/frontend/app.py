@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.frontend.async_llm import AsyncLLM
 from engined.frontend.auth import ApiKeys, auth_middleware

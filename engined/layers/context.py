@@ -25,4 +25,4 @@ class LayerContext:
 
     def create_parameter(self, *shape: int) -> nn.Parameter:
         """A parameter that the loader fills."""
-        return nn.Parameter(torch.zeros(shape, dtype=self.dtype, device=self.device), requires_grad=False)
+        return nn.Parameter(torch.empty(shape, dtype=self.dtype, device=self.device), requires_grad=False)

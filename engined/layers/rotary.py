@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from engined.checkpoint.model_info import RopeScaling
 from engined.checkpoint.rope import frequency_factors
-from engined.config.model_info import RopeScaling
 from engined.layers.context import LayerContext
 
 

@@ -59,8 +59,9 @@ class PlainWeightMethod(WeightMethod):
     def create(
         cls, out_features: int, in_features: int, dtype: torch.dtype, device: torch.device
     ) -> "PlainWeightMethod":
-        """A method with an unfilled weight. The loader fills all of it but the padding of a vocabulary, which is 0."""
-        weight = torch.zeros(out_features, in_features, dtype=dtype, device=device)
+        """A method with an unfilled weight. The loader fills all of it but the padding of a vocabulary, which no result
+        depends on."""
+        weight = torch.empty(out_features, in_features, dtype=dtype, device=device)
         return cls(nn.Parameter(weight, requires_grad=False))
 
     def tensor_specs(self, part: LinearPart) -> list[TensorSpec]:

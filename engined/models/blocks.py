@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from engined.attention.layer import Attention
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.layers.activation import SiluAndMul
 from engined.layers.context import LayerContext
 from engined.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear

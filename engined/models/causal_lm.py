@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from engined.attention.layer import Attention
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.layers.context import LayerContext
 from engined.layers.norm import RMSNorm
 from engined.layers.rotary import RotaryEmbedding

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from engined.checkpoint.dequantize import read_gguf_tensor
 from engined.checkpoint.gguf import GgufFile
+from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.safetensors_file import SafetensorsFolder
-from engined.checkpoint.tensor_names import hf_tensor_name
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.tensor_names import gguf_tensor_name, hf_tensor_name
 from engined.errors import CheckpointError
 
 # Weights converted at once: 4 MiB of float32, which stay in the CPU's cache until they are copied to their place.
@@ -34,7 +34,7 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def describe(self, name: str) -> str:
-        """The name of a tensor as its file spells it, with the file."""
+        """The name of a tensor, present or missing, as its file spells it."""
 
 
 class SafetensorsCheckpoint(Checkpoint):
@@ -87,7 +87,7 @@ class GgufCheckpoint(Checkpoint):
             target.copy_(self._unpaired(values) if is_paired else values)
 
     def describe(self, name: str) -> str:
-        return self._gguf_names.get(name, name)
+        return gguf_tensor_name(name)
 
     def _rows_at_once(self, destination: Tensor) -> int:
         """Rows of one chunk, whole heads."""

@@ -1,6 +1,6 @@
 """Llama, and Mistral, which is Llama without biases and with a sliding window (the attention backend's business)."""
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.layers.context import LayerContext
 from engined.models.blocks import DecoderLayer, GatedMLP, SelfAttention
 from engined.models.causal_lm import CausalLM

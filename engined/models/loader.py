@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from engined.checkpoint.gguf import GgufFile
+from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.safetensors_file import SafetensorsFolder
-from engined.config.model_info import ModelInfo
 from engined.errors import CheckpointError
 from engined.layers.tensor_spec import TensorSpec
 from engined.models.checkpoint import Checkpoint, GgufCheckpoint, SafetensorsCheckpoint
@@ -37,7 +37,7 @@ def load_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
 def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
     """Compare what the model wants with what the checkpoint has; raises CheckpointError."""
     wanted = {spec.name: spec.shape for spec in specs}
-    missing = [name for name in wanted if name not in checkpoint.shapes]
+    missing = [checkpoint.describe(name) for name in wanted if name not in checkpoint.shapes]
     misshaped = [
         f"{checkpoint.describe(name)} is {checkpoint.shapes[name]}, expected {shape}"
         for name, shape in wanted.items()

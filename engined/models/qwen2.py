@@ -1,6 +1,6 @@
 """Qwen2 and Qwen2.5: query, key and value projections have a bias, the output projection has none."""
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.layers.context import LayerContext
 from engined.models.blocks import DecoderLayer, GatedMLP, SelfAttention
 from engined.models.causal_lm import CausalLM

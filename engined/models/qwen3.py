@@ -1,6 +1,6 @@
 """Qwen3 (dense): queries and keys are normed head by head before the rotary embedding; the head size is free."""
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.layers.context import LayerContext
 from engined.models.blocks import DecoderLayer, GatedMLP, SelfAttention
 from engined.models.causal_lm import CausalLM

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from engined.config.model_info import Architecture, ModelInfo
+from engined.checkpoint.model_info import Architecture, ModelInfo
 from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.causal_lm import CausalLM

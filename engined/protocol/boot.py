@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 
 

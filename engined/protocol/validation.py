@@ -56,9 +56,7 @@ def _check_lists(sampling: SamplingParams, vocab_size: int) -> None:
         _check_range("logit_bias", bias, -100.0, 100.0)
     if sampling.allowed_token_ids is not None:
         if not sampling.allowed_token_ids:
-            raise RequestError(
-                "allowed_token_ids is empty: leave it out or name a token", param="allowed_token_ids"
-            )
+            raise RequestError("allowed_token_ids is empty: leave it out or name a token", param="allowed_token_ids")
         _check_ids("allowed_token_ids", sampling.allowed_token_ids, vocab_size)
     if len(sampling.bad_words_ids) > MAX_BAD_WORDS:
         raise RequestError(f"bad_words may hold {MAX_BAD_WORDS} sequences", param="bad_words")
@@ -83,8 +81,7 @@ def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
 
 
 def _check_range(param: str, value: float, low: float, high: float, *, exclude_low: bool = False) -> None:
-    if not math.isfinite(value) or value > high or value < low or (exclude_low and value == low):
-        raise RequestError(
-            f"{param} must be {'above' if exclude_low else 'from'} {low} {'and at most' if exclude_low else 'to'} {high}, not {value}",
-            param=param,
-        )
+    if math.isfinite(value) and low <= value <= high and not (exclude_low and value == low):
+        return
+    bounds = f"above {low} and at most {high}" if exclude_low else f"from {low} to {high}"
+    raise RequestError(f"{param} must be {bounds}, not {value}", param=param)

@@ -24,6 +24,7 @@ class Request:
     """
 
     __slots__ = (
+        "arrival_time",
         "block_hashes",
         "block_table",
         "client_index",
@@ -34,11 +35,10 @@ class Request:
         "num_prompt_logprobs_sent",
         "num_prompt_tokens",
         "pending_start",
+        "priority",
         "reads_prefix_cache",
         "request_id",
         "sampling",
-        "arrival_time",
-        "priority",
         "sort_key",
         "status",
         "stop_token_ids",

@@ -258,7 +258,7 @@ class Scheduler:
             if request is None:
                 continue  # aborted or failed while the step ran
             request.num_computed_tokens += num_scheduled_tokens
-            turn += 1
+            turn += 1  # prompts are published at once, output in turns: see _output_publish_interval
             if num_scheduled_tokens > 1 or turn % self._output_publish_interval == 0:
                 self._cache.publish_computed_blocks(request)
             if result.prompt_logprobs and request_id in result.prompt_logprobs:

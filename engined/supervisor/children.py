@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.memory_plan import MemoryPlan
-from engined.config.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.process.launch import ChildSpec
 from engined.protocol.boot import EngineCoreBoot, EngineSettings, FrontendBoot

@@ -68,6 +68,10 @@ class Listeners:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close our side of all sockets. Idempotent; once the frontend closes its own, connecting is refused."""
         self.tcp.close()
         if self.unix is not None:
             self.unix.close()

@@ -1,5 +1,6 @@
 """`engined serve`, from a loaded configuration to the exit code. Main process; called by the command line."""
 
+import dataclasses
 import logging
 import signal
 import time
@@ -9,12 +10,13 @@ from typing import Any
 import setproctitle
 
 from engined import __version__, log
+from engined.catalogue.entries import CATALOGUE
 from engined.catalogue.resolve import resolve_model
-from engined.checkpoint.model_info import load_model_info
+from engined.checkpoint.load import load_model_info
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.checks import check_against_model, check_config
 from engined.config.dtype import resolve_dtype
 from engined.config.memory_plan import MemoryPlan, plan_memory
-from engined.config.model_info import ModelInfo
 from engined.config.resources import allowed_cpus, available_memory
 from engined.config.schema import Config
 from engined.config.units import format_bytes
@@ -44,6 +46,8 @@ def plan_serving(config: Config) -> ServingPlan:
     """
     check_config(config)
     model_info = load_model_info(str(resolve_model(config.model.model, config.model.revision)))
+    if config.model.model.lower() in CATALOGUE:
+        model_info = dataclasses.replace(model_info, name=config.model.model.lower())
     check_against_model(config, model_info)
     memory = plan_memory(config, model_info, resolve_dtype(config.model), available_memory())
     num_threads = config.parallel.num_threads or max(1, allowed_cpus() // config.parallel.tensor_parallel_size)
@@ -90,6 +94,8 @@ def _serve(deployment: Deployment, listeners: Listeners, signals: SignalInbox, s
         if facts is not None:
             logger.info("%s", _ready_line(deployment, listeners, facts, time.monotonic() - started))
             supervisor.wait_for_stop()
+            # While we hold the sockets too, the kernel would go on queueing connections that nobody will accept.
+            listeners.close()
         return supervisor.stop()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engined.checkpoint.model_info import load_model_info
+from engined.checkpoint.load import load_model_info
+from engined.checkpoint.model_info import ModelInfo, RopeScaling
 from engined.checkpoint.rope import frequency_factors
-from engined.config.model_info import ModelInfo, RopeScaling
 from engined.errors import CheckpointError, ModelNotFoundError, UnsupportedModelError
 from tests.checkpoint.gguf_files import MODEL_METADATA, gguf_bytes, write
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engined.checkpoint.model_info import load_model_info
-from engined.config.model_info import ModelInfo, RopeScaling
+from engined.checkpoint.load import load_model_info
+from engined.checkpoint.model_info import ModelInfo, RopeScaling
 from engined.errors import CheckpointError, ModelNotFoundError, UnsupportedModelError
 
 CONFIG: dict[str, Any] = {
@@ -186,6 +186,7 @@ def test_unsupported(changes: dict[str, Any], message: str, tmp_path: Path) -> N
         ({"hidden_size": ...}, "'hidden_size' is missing"),
         ({"hidden_size": "big"}, "'hidden_size' must be a positive integer, but is 'big'"),
         ({"num_hidden_layers": True}, "'num_hidden_layers' must be a positive integer"),
+        ({"num_attention_heads": 64, "num_key_value_heads": 64}, "'head_dim' must be a positive integer, but is 0"),
         ({"rms_norm_eps": -1}, "'rms_norm_eps' must be a positive number"),
         ({"tie_word_embeddings": "yes"}, "'tie_word_embeddings' must be true or false"),
         ({"rope_scaling": 7}, "'rope_scaling' must be an object"),

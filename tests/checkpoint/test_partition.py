@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engined.checkpoint.model_info import load_model_info
+from engined.checkpoint.load import load_model_info
+from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.partition import (
     check_tensor_parallel_size,
     num_rank_parameters,
@@ -14,7 +15,6 @@ from engined.checkpoint.partition import (
     supported_tensor_parallel_sizes,
     weight_bytes,
 )
-from engined.config.model_info import ModelInfo
 from engined.errors import ConfigError
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.registry import build_model

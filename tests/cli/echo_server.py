@@ -34,15 +34,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
-        for letter in text[::-1]:
-            self._event(letter)
         try:
-            while text == "slow":
-                self._event(".")
-                time.sleep(0.02)
+            self._speak(text)
         except OSError:
             self.hung_up.set()
-            return
+
+    def _speak(self, text: str) -> None:
+        for letter in text[::-1]:
+            self._event(letter)
+        while text == "slow":
+            self._event(".")
+            time.sleep(0.02)
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _answer(self, status: int, body: Any) -> None:

@@ -46,7 +46,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif body["model"] == "html":
             self._answer(502, "<html>proxy</html>")
         elif body["stream"]:
-            self._stream(body["model"])
+            try:
+                self._stream(body["model"])
+            except OSError:
+                self.hung_up.set()
+                self.close_connection = True
         else:
             self._answer(200, {"echo": body, "path": self.path})
 
@@ -73,11 +77,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if model == "dies":
             self._chunk(b'data: {"error": {"message": "engine is gone", "code": 500}}\n\n')
         while model == "endless":
-            try:
-                self._chunk(b": still here\n\n")
-            except OSError:
-                self.hung_up.set()
-                return
+            self._chunk(b": still here\n\n")
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
 

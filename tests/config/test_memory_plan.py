@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.partition import weight_bytes
 from engined.config.checks import check_against_model, check_config
 from engined.config.memory_plan import plan_memory
-from engined.config.model_info import ModelInfo
 from engined.config.schema import CacheConfig, Config, ModelConfig, ParallelConfig, SchedulerConfig
 from engined.errors import ConfigError
 

@@ -78,11 +78,8 @@ def test_engined_complete(default_server: Server) -> None:
 
 
 def test_own_client(default_server: Server) -> None:
-    with Client(uds=default_server.uds) as client:
-        answer = client.chat(QUESTION, temperature=0)
-        assert answer["choices"][0]["message"]["content"] == ANSWER
-        pieces = [
-            chunk["choices"][0]["delta"].get("content") or ""
-            for chunk in client.chat(QUESTION, temperature=0, stream=True)
-        ]
-        assert "".join(pieces) == ANSWER
+    client = Client(uds=default_server.uds)
+    answer = client.chat(QUESTION, temperature=0)
+    assert answer["choices"][0]["message"]["content"] == ANSWER
+    chunks = client.chat(QUESTION, temperature=0, stream=True)
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == ANSWER

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -39,7 +39,7 @@ def change_config(folder: Path, **changes: object) -> None:
 
 
 def remove_norm(folder: Path) -> None:
-    change_tensors(folder, lambda tensors: tensors.pop("model.norm.weight") and None)
+    change_tensors(folder, lambda tensors: tensors.pop("model.norm.weight"))
 
 
 def add_tensor(folder: Path) -> None:
@@ -56,10 +56,10 @@ def truncate(folder: Path) -> None:
 
 
 def remove_head(folder: Path) -> None:
-    change_tensors(folder, lambda tensors: tensors.pop("lm_head.weight") and None)
+    change_tensors(folder, lambda tensors: tensors.pop("lm_head.weight"))
 
 
-CASES: dict[str, tuple[Callable[[Path], None], list[str]]] = {
+CASES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "missing tensor": (remove_norm, ["model.norm.weight", "model.safetensors"]),
     "extra tensor": (add_tensor, ["model.layers.7.mlp.up_proj.weight"]),
     "misshaped tensor": (misshape, ["model.norm.weight", "31", "32"]),
@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         lambda folder: change_config(folder, architectures=["BambaForCausalLM"], model_type="bamba"),
         ["config.json", "amba"],
     ),
-    "broken config": (lambda folder: (folder / "config.json").write_text("{") and None, ["config.json"]),
+    "broken config": (lambda folder: (folder / "config.json").write_text("{"), ["config.json"]),
     "no config": (lambda folder: (folder / "config.json").unlink(), ["config.json"]),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), ["safetensors"]),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), ["tokenizer.json"]),

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from engined.checkpoint.model_info import load_model_info
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.load import load_model_info
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.frontend.app import build_frontend
 from engined.frontend.rendering.tokenizer import ModelTokenizer, load_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.process.launch import ChildProcess, ChildSpec

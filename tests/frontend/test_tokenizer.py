@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerBase
 
 from engined.checkpoint.gguf import GgufFile
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.errors import CheckpointError, ConfigError, ModelNotFoundError, UnsupportedModelError
 from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate
 from engined.frontend.rendering.gguf_tokenizer import merges_from_scores, tokenizer_from_gguf

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from engined.config.model_info import RopeScaling
+from engined.checkpoint.model_info import RopeScaling
 from engined.layers.context import LayerContext
 from engined.layers.rotary import RotaryEmbedding, apply_rotary
 from engined.layers.tensor_parallel import TensorParallelGroup

@@ -10,8 +10,8 @@ from engined.attention.backend import AttentionSpec
 from engined.attention.context import forward_context
 from engined.attention.metadata import AttentionMetadata
 from engined.attention.selector import select_backend
-from engined.checkpoint.model_info import load_model_info
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.load import load_model_info
+from engined.checkpoint.model_info import ModelInfo
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.loader import open_checkpoint
 from engined.models.registry import build_model

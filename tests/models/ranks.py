@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from engined.checkpoint.model_info import load_model_info
+from engined.checkpoint.load import load_model_info
 from engined.layers.tensor_parallel import TensorParallelGroup
 from tests.models.paged import PagedModel
 

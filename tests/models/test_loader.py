@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engined.checkpoint.gguf import GgufFile
-from engined.checkpoint.model_info import load_model_info
+from engined.checkpoint.load import load_model_info
 from engined.errors import CheckpointError
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.checkpoint import GgufCheckpoint
@@ -106,7 +106,6 @@ def test_each_rank_reads_its_rows_and_columns(folder: Path) -> None:
         whole = parts[0] if "norm" in name else torch.cat(parts, axis)
         assert torch.equal(whole, file[name]), name
     assert ranks[0].embed_tokens.weight.shape == (66, 48)
-    assert not ranks[1].embed_tokens.weight[-1].any(), "131 rows: the padded one stays zero"
 
 
 def q8_0(values: np.ndarray) -> tuple[bytes, np.ndarray]:

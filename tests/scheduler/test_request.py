@@ -1,5 +1,7 @@
 """What a request is made of."""
 
+from typing import Any
+
 from engined.cache.block_hash import BlockHasher
 from engined.protocol.engine import EngineCoreRequest
 from engined.protocol.sampling import SamplingParams
@@ -8,7 +10,7 @@ from engined.scheduler.request import Request, RequestStatus
 PROMPT = [1, 2, 3, 4, 5]
 
 
-def make(salt: str | None = None, hasher: BlockHasher | None = None, **sampling: int) -> Request:
+def make(salt: str | None = None, hasher: BlockHasher | None = None, **sampling: Any) -> Request:
     message = EngineCoreRequest(
         request_id="r",
         prompt_token_ids=PROMPT,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -10,37 +10,33 @@ from tests.scheduler.engine import FakeEngine
 from tests.scheduler.reference_model import VOCAB_SIZE
 
 PREFIXES = [[5] * 9, [5] * 4 + [6] * 7, [7, 8, 9, 7, 8, 9, 7, 8]]
-tokens = st.integers(0, VOCAB_SIZE - 1)
-
-
-@st.composite
-def prompts(draw: st.DrawFn) -> list[int]:
-    prefix = draw(st.sampled_from(PREFIXES))
-    shared = prefix[: draw(st.integers(0, len(prefix)))]
-    return shared + draw(st.lists(tokens, min_size=0 if shared else 1, max_size=6))
-
-
-@st.composite
-def samplings(draw: st.DrawFn) -> dict[str, Any]:
-    max_tokens = draw(st.integers(0, 14))
-    return {
-        "max_tokens": max_tokens,
-        "min_tokens": draw(st.integers(0, max_tokens)),
-        "eos_token_ids": draw(st.sampled_from([(), (0,), (0, 1)])),
-        "stop_token_ids": draw(st.sampled_from([(), (1,), (1, 2)])),
-        "ignore_eos": draw(st.booleans()),
-        "seed": draw(st.integers(0, 2)),
-        "logprobs": draw(st.sampled_from([None, 0])),
-        "prompt_logprobs": draw(st.sampled_from([None, None, 1])),
-    }
-
-
+# Few draws for each request, so that an example holds many requests.
+prompts = st.builds(
+    lambda prefix, length, rest: prefix[:length] + [byte % VOCAB_SIZE for byte in rest],
+    st.sampled_from(PREFIXES),
+    st.integers(0, 11),
+    st.binary(min_size=1, max_size=6),
+)
+samplings = st.builds(
+    lambda kind, max_tokens: {**kind, "max_tokens": max_tokens, "min_tokens": min(kind["min_tokens"], max_tokens)},
+    st.sampled_from(
+        [
+            {"min_tokens": 0},
+            {"min_tokens": 0, "seed": 1, "logprobs": 0},
+            {"min_tokens": 0, "prompt_logprobs": 1},
+            {"min_tokens": 0, "eos_token_ids": (0, 1), "stop_token_ids": (1, 2)},
+            {"min_tokens": 5, "eos_token_ids": (0,), "stop_token_ids": (1, 2), "logprobs": 0},
+            {"min_tokens": 2, "eos_token_ids": (0, 1), "ignore_eos": True, "stop_token_ids": (1,)},
+        ]
+    ),
+    st.sampled_from([14, 20, 7, 3, 1, 0]),
+)
 REQUEST = {
-    "prompt": prompts(),
+    "prompt": prompts,
     "client": st.integers(0, 2),
     "priority": st.integers(0, 2),
     "salt": st.sampled_from([None, None, None, "pepper"]),
-    "sampling": samplings(),
+    "sampling": samplings,
 }
 
 
@@ -50,12 +46,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         config=st.fixed_dictionaries(
             {
-                "num_blocks": st.integers(5, 16),
-                "block_size": st.sampled_from([4, 2, 3, 1]),
-                "max_model_len": st.integers(16, 60),
+                "num_blocks": st.sampled_from([8, 10, 7, 16]),
+                "block_size": st.sampled_from([3, 4, 2]),
+                "max_model_len": st.integers(18, 60),
                 "enable_prefix_caching": st.sampled_from([True, True, False]),
-                "max_num_seqs": st.integers(1, 8),
-                "max_num_batched_tokens": st.integers(1, 24),
+                "max_num_seqs": st.sampled_from([8, 5, 3, 1]),
+                "max_num_batched_tokens": st.sampled_from([24, 12, 7, 3, 1]),
                 "long_prefill_token_threshold": st.sampled_from([0, 0, 1, 3]),
                 "scheduling_policy": st.sampled_from(["fcfs", "priority"]),
             }
@@ -70,7 +66,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def live(self) -> list[str]:
         return list(self.engine.scheduler._requests)
 
-    @rule(requests=st.lists(st.fixed_dictionaries(REQUEST), min_size=1, max_size=4))
+    @rule(requests=st.lists(st.fixed_dictionaries(REQUEST), min_size=1, max_size=6))
     def add(self, requests: list[dict[str, Any]]) -> None:
         for request in requests:
             if request["client"] not in self.engine.gone_clients:
@@ -89,13 +85,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def step_with_aborts_in_flight(self, data: st.DataObject) -> None:
-        victims = data.draw(st.lists(st.sampled_from(self.live), min_size=1))
+        victims = data.draw(st.lists(st.sampled_from(self.live), min_size=1, max_size=2))
         self.engine.step(in_flight=lambda: self.engine.scheduler.abort_requests(victims))
 
     @precondition(lambda self: self.engine.running)
     @rule(data=st.data())
     def step_with_errors(self, data: st.DataObject) -> None:
-        victims = data.draw(st.lists(st.sampled_from(self.engine.running), min_size=1, unique=True))
+        victims = data.draw(st.lists(st.sampled_from(self.engine.running), min_size=1, max_size=2, unique=True))
         self.engine.step(errors=dict.fromkeys(victims, "logits are not finite"))
 
     @rule(data=st.data())
@@ -171,4 +167,10 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+# Without the explain phase, which traces every line and takes minutes here.
+TestSchedulerMachine.settings = settings(
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)

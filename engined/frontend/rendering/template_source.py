@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from engined.checkpoint.gguf import GgufFile
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ConfigError
 from engined.frontend.rendering.tokenizer import read_json_file
 

@@ -14,7 +14,7 @@ import orjson
 from tokenizers import Tokenizer
 
 from engined.checkpoint.gguf import GgufFile
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.errors import CheckpointError, ModelNotFoundError
 from engined.frontend.rendering import byte_level
 from engined.frontend.rendering.gguf_tokenizer import gguf_special_ids, tokenizer_from_gguf

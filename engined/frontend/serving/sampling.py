@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from engined.config.model_info import ModelInfo
+from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ConfigError, RequestError
 from engined.frontend.api.fields import GenerationFields
 from engined.frontend.api.parser import unsupported
