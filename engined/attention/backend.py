@@ -33,6 +33,11 @@ class KVCache:
     keys: Tensor
     values: Tensor
 
+    def zero_blocks(self, block_ids: list[int]) -> None:
+        """Overwrite whole blocks with zeros."""
+        for stored in (self.keys, self.values):
+            stored[:, block_ids] = 0
+
 
 class AttentionBackend(ABC):
     """One way to attend over the paged cache. The layers of a model share one object; it holds no request state."""

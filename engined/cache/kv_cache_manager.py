@@ -43,6 +43,7 @@ class KVCacheManager:
         self.hasher = BlockHasher(block_size, hash_secret) if enable_prefix_caching else None
         """Hashes the prompts of new requests; None when prefix caching is off."""
         self._pool = BlockPool(num_blocks)
+        self._damaged_block_ids: list[int] = []
 
     @property
     def num_token_slots(self) -> int:
@@ -118,9 +119,16 @@ class KVCacheManager:
         else:
             for block_id in table.block_ids:
                 self._pool.forget(block_id)
+                if self._pool.reference_count(block_id) == 1:
+                    self._damaged_block_ids.append(block_id)
         request.block_table = None
         # The end of a sequence goes first: fewer prompts can use it than its beginning.
         self._pool.free(reversed(table.block_ids))
+
+    def take_damaged_blocks(self) -> list[int]:
+        """Blocks that were freed with invalid content since the last call: zero them before they are read again."""
+        block_ids, self._damaged_block_ids = self._damaged_block_ids, []
+        return block_ids
 
     def reset_prefix_cache(self) -> None:
         """Forget the content of all blocks that no request holds."""

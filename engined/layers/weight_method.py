@@ -8,10 +8,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engined.layers import upcast
+from engined.layers.cpu_linear import choose_multiply
 from engined.layers.tensor_spec import TensorSpec
 
 
@@ -53,7 +52,7 @@ class PlainWeightMethod(WeightMethod):
         """`weight` [out_features, in_features] is kept, not copied; a tied head passes the embedding's."""
         super().__init__()
         self.weight = weight
-        self._multiply = upcast.linear if upcast.needs_upcast(weight) else F.linear
+        self._multiply = choose_multiply(weight)
 
     @classmethod
     def create(

@@ -36,6 +36,8 @@ class SchedulerOutput:
     """Blocks appended to requests that were already in the batch."""
     removed_request_ids: list[str] = field(default_factory=list)
     """Finished, aborted or preempted since the last plan: to be dropped before anything else is done."""
+    block_ids_to_zero: list[int] = field(default_factory=list)
+    """Blocks whose content is damaged: a masked NaN would still spoil the attention of their next owner."""
     num_tokens: int = 0
     """Sum of `num_scheduled_tokens`."""
 

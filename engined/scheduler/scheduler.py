@@ -171,6 +171,7 @@ class Scheduler:
             num_scheduled_tokens=step.num_scheduled_tokens,
             new_block_ids=step.new_block_ids,
             removed_request_ids=removed_request_ids,
+            block_ids_to_zero=self._cache.take_damaged_blocks(),
             num_tokens=self._max_num_batched_tokens - step.token_budget,
         )
 
