@@ -1,5 +1,6 @@
 """The blocks that the families share: self attention, the gated MLP, and the layer that joins them."""
 
+import torch
 from torch import Tensor, nn
 
 from engined.attention.layer import Attention
@@ -32,11 +33,14 @@ class SelfAttention(nn.Module):
         """hidden [num_tokens, hidden_size]; angles from `RotaryEmbedding` -> [num_tokens, hidden_size]"""
         num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
         heads = self.qkv_proj(hidden).unflatten(1, (-1, self.head_dim))
-        queries, keys, values = heads.split((num_heads, num_kv_heads, num_kv_heads), dim=1)
+        queries_and_keys, values = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            queries, keys = self.q_norm(queries), self.k_norm(keys)
-        queries, keys = apply_rotary(queries, *angles), apply_rotary(keys, *angles)
-        output: Tensor = self.o_proj(self.attention(queries, keys, values))
+            queries_and_keys = torch.cat(
+                (self.q_norm(queries_and_keys[:, :num_heads]), self.k_norm(queries_and_keys[:, num_heads:])), dim=1
+            )
+        # Rotated together: at one token every call costs more than its arithmetic.
+        rotated = apply_rotary(queries_and_keys, *angles)
+        output: Tensor = self.o_proj(self.attention(rotated[:, :num_heads], rotated[:, num_heads:], values))
         return output
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:

@@ -4,8 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedModel
 
+from tests.end_to_end import reference
 from tests.end_to_end.server import Server, running
+
+
+@pytest.fixture(scope="session")
+def reference_model(default_gguf: Path) -> PreTrainedModel:
+    """The default model in transformers, fp32."""
+    return reference.load(default_gguf)
 
 
 @pytest.fixture(scope="session")

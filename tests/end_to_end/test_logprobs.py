@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from tests.end_to_end import reference
 from tests.end_to_end.server import Server
@@ -17,10 +18,10 @@ def ids(default_gguf: Path) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def expected(default_gguf: Path, ids: list[int]) -> torch.Tensor:
+def expected(reference_model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
     """[positions, vocabulary]: log-probabilities of the token after each position of the prompt."""
     with torch.inference_mode():
-        return reference.load(default_gguf)(torch.tensor([ids])).logits[0].log_softmax(dim=-1)
+        return reference_model(torch.tensor([ids])).logits[0].log_softmax(dim=-1)
 
 
 def test_generated_token(exact_server: Server, expected: torch.Tensor) -> None:

@@ -34,7 +34,7 @@ def make_body(seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     return {
         "prompt": " ".join(rng.choices(WORDS, k=rng.randrange(1, 12))),
-        "max_tokens": rng.randrange(1, 25),
+        "max_tokens": rng.randrange(1, 17),
         "temperature": rng.choice((0.0, 1.0, 1.8)),
         "seed": seed,
         "stop": rng.choice(STOPS) if rng.random() < 0.6 else None,
