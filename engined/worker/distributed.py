@@ -1,4 +1,4 @@
-"""Joins a rank to its process group: gloo on a CPU, NCCL where there is CUDA."""
+"""Joins a rank to its process group: gloo for tensors on a CPU, NCCL for those on a CUDA device."""
 
 from datetime import timedelta
 
@@ -12,8 +12,8 @@ from engined.layers.tensor_parallel import TensorParallelGroup
 _RENDEZVOUS_TIMEOUT = timedelta(seconds=120)
 
 
-def create_group(rank: int, size: int, rendezvous: str | None) -> TensorParallelGroup:
-    """The group of this rank. A single rank needs no process group at all.
+def create_group(rank: int, size: int, rendezvous: str | None, device: torch.device) -> TensorParallelGroup:
+    """The group of this rank, for tensors on `device`. A single rank needs no process group at all.
 
     Raises StartupError when the other ranks do not show up.
     """
@@ -22,7 +22,7 @@ def create_group(rank: int, size: int, rendezvous: str | None) -> TensorParallel
     assert rendezvous is not None, "several ranks need a rendezvous file"
     try:
         torch.distributed.init_process_group(
-            backend="nccl" if torch.cuda.is_available() else "gloo",
+            backend="nccl" if device.type == "cuda" else "gloo",
             init_method=f"file://{rendezvous}",
             rank=rank,
             world_size=size,

@@ -42,9 +42,8 @@ class ModelRunner:
     def __init__(self, model: CausalLM, shape: BatchShape, group: TensorParallelGroup, vocab_size: int) -> None:
         self._model = model
         self._group = group
-        self._vocab_size = vocab_size
         self._batch = InputBatch(shape)
-        self._counts: dict[int, TokenCounts] = {}
+        self._counts = TokenCounts(shape.max_num_seqs, vocab_size)
         self._parked: _ParkedStep | None = None
 
     @torch.inference_mode()
@@ -82,13 +81,14 @@ class ModelRunner:
             sampled = sample(step.logits, gather_metadata(self._batch, self._counts, rows))
             token_ids = sampled.token_ids
         self._group.broadcast(token_ids)
-        self._append(rows, token_ids)
+        self._batch.append_sampled(rows, token_ids.numpy())
+        self._counts.add_tokens(rows, token_ids)
         return self._build_output(rows, token_ids, sampled, step.prompt_logprobs)
 
     def _update_batch(self, plan: SchedulerOutput) -> None:
         removed, added = self._batch.apply(plan)
         for row in removed:
-            self._counts.pop(row, None)
+            self._counts.remove_row(row)
         if self._group.rank > 0:
             return
         for row in added:
@@ -96,7 +96,7 @@ class ModelRunner:
             if params is not None and has_penalty(params):
                 prompt_end, end = self._batch.num_prompt_tokens[row], self._batch.num_tokens[row]
                 tokens = self._batch.token_ids[row]
-                self._counts[row] = TokenCounts(tokens[:prompt_end], tokens[prompt_end:end], self._vocab_size)
+                self._counts.add_row(row, tokens[:prompt_end], tokens[prompt_end:end])
 
     def _compute_prompt_logprobs(self, inputs: ModelInputs, hidden: torch.Tensor) -> dict[str, list[TokenLogprobs]]:
         """Log-probabilities of the prompt tokens that this step's positions predict, for the requests that asked."""
@@ -126,13 +126,6 @@ class ModelRunner:
             if logits is not None:
                 entries += top_logprobs(logits, piece, [num_alternatives] * len(piece))
         return entries
-
-    def _append(self, rows: NDArray[np.int64], token_ids: torch.Tensor) -> None:
-        self._batch.append_sampled(rows, token_ids.numpy())
-        if self._counts:
-            for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
-                if row in self._counts:
-                    self._counts[row].add(token_id)
 
     def _build_output(
         self,

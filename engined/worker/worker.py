@@ -40,12 +40,14 @@ class Worker:
         self._rank = rank
         self._report_progress = report_progress
         self._rendezvous = rendezvous
+        self._device = torch.device("cpu")
         self._runner: ModelRunner | None = None
 
     def initialize(self) -> None:
         """Load the weights, allocate the KV cache, warm up. Raises ModelError when the checkpoint is not usable."""
         torch.set_num_threads(self._settings.num_threads)
-        group = create_group(self._rank, self._settings.config.parallel.tensor_parallel_size, self._rendezvous)
+        size = self._settings.config.parallel.tensor_parallel_size
+        group = create_group(self._rank, size, self._rendezvous, self._device)
         self._report_progress("loading weights")
         started = time.monotonic()
         model = self._load_model(group)
@@ -75,7 +77,7 @@ class Worker:
         return self._runner.sample_tokens()
 
     def _load_model(self, group: TensorParallelGroup) -> CausalLM:
-        model = build_model(self._settings.model_info, _DTYPES[self._settings.dtype], group)
+        model = build_model(self._settings.model_info, _DTYPES[self._settings.dtype], group, self._device)
         model.load(open_checkpoint(self._settings.model_info))
         return model
 
@@ -83,7 +85,7 @@ class Worker:
         info, size = self._settings.model_info, self._settings.config.parallel.tensor_parallel_size
         backend = select_backend(
             AttentionSpec(
-                device=torch.device("cpu"),
+                device=self._device,
                 dtype=_DTYPES[self._settings.dtype],
                 kv_cache_dtype=_DTYPES[self._settings.kv_cache_dtype],
                 num_heads=info.num_attention_heads // size,

@@ -50,7 +50,7 @@ def make_params(**changes: Any) -> SamplingParams:
 
 def make_batch(params: list[SamplingParams]) -> SamplingMetadata:
     batch = InputBatch(BatchShape(len(params), 64, 16))
-    counts = {}
+    counts = TokenCounts(len(params), VOCAB)
     for index, request_params in enumerate(params):
         new = NewRequestData(
             request_id=str(index),
@@ -62,7 +62,8 @@ def make_batch(params: list[SamplingParams]) -> SamplingMetadata:
         )
         row = batch.add(new)
         if has_penalty(request_params):
-            counts[row] = TokenCounts(np.array(PROMPT, np.int32), np.array(OUTPUT, np.int32), VOCAB)
+            counts.add_row(row, np.array(PROMPT, np.int32), np.array(OUTPUT[:-1], np.int32))
+            counts.add_tokens(np.array([row]), torch.tensor(OUTPUT[-1:]))
     rows = np.array(batch.rows_of([str(index) for index in range(len(params))]))
     return gather_metadata(batch, counts, rows)
 

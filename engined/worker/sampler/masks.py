@@ -1,4 +1,6 @@
-"""Tokens that a row may not take, and tokens that it should like more: applied to one row of logits, in place."""
+"""Tokens that rows may not take, and tokens that they should like more: collected over the batch, applied at once."""
+
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -9,31 +11,53 @@ from engined.protocol.sampling import SamplingParams
 _FORBIDDEN = float("-inf")
 
 
-def has_mask_or_bias(params: SamplingParams, num_output_tokens: int) -> bool:
-    """Whether `apply_masks_and_bias` would change anything."""
-    return (
-        params.allowed_token_ids is not None
-        or bool(params.bad_words_ids)
-        or bool(params.logit_bias)
-        or num_output_tokens < params.min_tokens
-    )
+@dataclass(slots=True)
+class _Cells:
+    """Some cells of a table of logits."""
+
+    rows: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+    def add(self, row: int, token_ids: list[int]) -> None:
+        self.rows += [row] * len(token_ids)
+        self.token_ids += token_ids
+
+    def index(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor(self.rows, dtype=torch.int64), torch.tensor(self.token_ids, dtype=torch.int64)
 
 
-def apply_masks_and_bias(logits: torch.Tensor, params: SamplingParams, output: NDArray[np.int32]) -> None:
-    """Allowed ids, bad words, min_tokens, logit bias, in this order, on one row [V] whose output so far is given."""
-    if params.allowed_token_ids is not None:
-        allowed = torch.tensor(params.allowed_token_ids)
-        kept = logits[allowed]
-        logits.fill_(_FORBIDDEN)
-        logits[allowed] = kept
-    if params.bad_words_ids:
-        banned = _last_tokens_of_begun_words(params.bad_words_ids, output)
-        logits[torch.tensor(banned, dtype=torch.int64)] = _FORBIDDEN
-    if len(output) < params.min_tokens:
-        logits[torch.tensor(sorted(params.all_stop_token_ids), dtype=torch.int64)] = _FORBIDDEN
-    if params.logit_bias:
-        token_ids, biases = zip(*params.logit_bias, strict=True)
-        logits[torch.tensor(token_ids)] += torch.tensor(biases)
+def apply_masks_and_bias(logits: torch.Tensor, params: list[SamplingParams], outputs: list[NDArray[np.int32]]) -> None:
+    """Allowed ids, bad words, min_tokens, logit bias, in this order, in place on logits [S, V].
+
+    `params` and `outputs` (tokens generated so far) belong to the S rows. Rows without any of these add no cell.
+    """
+    _apply_allowed(logits, params)
+    forbidden, biased = _Cells(), _Cells()
+    biases: list[float] = []
+    for row, (row_params, output) in enumerate(zip(params, outputs, strict=True)):
+        if row_params.bad_words_ids:
+            forbidden.add(row, _last_tokens_of_begun_words(row_params.bad_words_ids, output))
+        if len(output) < row_params.min_tokens:
+            forbidden.add(row, sorted(row_params.all_stop_token_ids))
+        if row_params.logit_bias:
+            biased.add(row, [token_id for token_id, _ in row_params.logit_bias])
+            biases += [bias for _, bias in row_params.logit_bias]
+    if forbidden.rows:
+        logits[forbidden.index()] = _FORBIDDEN
+    if biased.rows:
+        logits[biased.index()] += torch.tensor(biases)
+
+
+def _apply_allowed(logits: torch.Tensor, params: list[SamplingParams]) -> None:
+    rows = [row for row, row_params in enumerate(params) if row_params.allowed_token_ids is not None]
+    if not rows:
+        return
+    allowed = _Cells()
+    for row in rows:
+        allowed.add(row, list(params[row].allowed_token_ids or ()))
+    kept = logits[allowed.index()]
+    logits[rows] = _FORBIDDEN
+    logits[allowed.index()] = kept
 
 
 def _last_tokens_of_begun_words(words: tuple[tuple[int, ...], ...], output: NDArray[np.int32]) -> list[int]:

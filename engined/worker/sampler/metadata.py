@@ -12,6 +12,18 @@ from engined.worker.sampler.penalties import TokenCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PenaltyTables:
+    """P of the S rows have a penalty."""
+
+    rows: list[int]
+    """[P] which of the S rows."""
+    in_prompt: torch.Tensor
+    """[P, V] bool"""
+    in_output: torch.Tensor
+    """[P, V] float32: how often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingMetadata:
     """S rows of logits, one for each request that samples in this step."""
 
@@ -19,8 +31,8 @@ class SamplingMetadata:
     """[S]"""
     outputs: list[NDArray[np.int32]]
     """[S] tokens that each request has generated so far."""
-    counts: list[TokenCounts | None]
-    """[S] token counts of the requests with a penalty."""
+    penalties: PenaltyTables | None
+    """What the rows with a penalty need; None if there is none."""
     temperature: torch.Tensor
     """[S] float32"""
     seeds: NDArray[np.uint64]
@@ -29,8 +41,8 @@ class SamplingMetadata:
     """[S]"""
 
 
-def gather_metadata(batch: InputBatch, counts: dict[int, TokenCounts], rows: NDArray[np.int64]) -> SamplingMetadata:
-    """Collect the metadata of batch `rows` [S]; `counts` holds the token counts of rows with a penalty."""
+def gather_metadata(batch: InputBatch, counts: TokenCounts, rows: NDArray[np.int64]) -> SamplingMetadata:
+    """Collect the metadata of batch `rows` [S]."""
     params: list[SamplingParams] = []
     outputs: list[NDArray[np.int32]] = []
     for row in rows.tolist():
@@ -41,8 +53,17 @@ def gather_metadata(batch: InputBatch, counts: dict[int, TokenCounts], rows: NDA
     return SamplingMetadata(
         params=params,
         outputs=outputs,
-        counts=[counts.get(row) for row in rows.tolist()],
+        penalties=_gather_penalties(counts, rows),
         temperature=torch.from_numpy(batch.temperature[rows]),
         seeds=batch.seed[rows],
         num_output_tokens=batch.num_tokens[rows] - batch.num_prompt_tokens[rows],
     )
+
+
+def _gather_penalties(counts: TokenCounts, rows: NDArray[np.int64]) -> PenaltyTables | None:
+    counted = counts.rows
+    selected = [index for index, row in enumerate(rows.tolist()) if row in counted] if counted else []
+    if not selected:
+        return None
+    in_prompt, in_output = counts.select(rows[selected])
+    return PenaltyTables(rows=selected, in_prompt=in_prompt, in_output=in_output)

@@ -7,7 +7,7 @@ import torch
 from engined.protocol.engine import TokenLogprobs
 from engined.protocol.sampling import SamplingParams
 from engined.worker.sampler.logprobs import top_logprobs
-from engined.worker.sampler.masks import apply_masks_and_bias, has_mask_or_bias
+from engined.worker.sampler.masks import apply_masks_and_bias
 from engined.worker.sampler.metadata import SamplingMetadata
 from engined.worker.sampler.penalties import apply_penalties
 from engined.worker.sampler.random import uniform
@@ -41,12 +41,14 @@ def sample(logits: torch.Tensor, metadata: SamplingMetadata) -> SamplerOutput:
 
 
 def apply_constraints(logits: torch.Tensor, metadata: SamplingMetadata) -> None:
-    """Masks, bias and penalties, in place on logits [S, V]; a row without any costs a few comparisons."""
-    for row, params in enumerate(metadata.params):
-        if has_mask_or_bias(params, int(metadata.num_output_tokens[row])):
-            apply_masks_and_bias(logits[row], params, metadata.outputs[row])
-        if (counts := metadata.counts[row]) is not None:
-            apply_penalties(logits[row], params, counts)
+    """Masks, bias and penalties, in place on logits [S, V]; only rows that have any are touched."""
+    apply_masks_and_bias(logits, metadata.params, metadata.outputs)
+    penalties = metadata.penalties
+    if penalties is not None:
+        params = [metadata.params[row] for row in penalties.rows]
+        logits[penalties.rows] = apply_penalties(
+            logits[penalties.rows], params, penalties.in_prompt, penalties.in_output
+        )
 
 
 def scale_and_truncate(logits: torch.Tensor, temperature: torch.Tensor, params: list[SamplingParams]) -> torch.Tensor:
