@@ -50,7 +50,7 @@ class TokenCounts:
             self._in_output[rows[counted], token_ids[counted]] += 1
 
     def select(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """For batch rows [N]: whether the prompt has each token [N, V] bool, how often the output has it [N, V] float."""
+        """For batch rows [N]: is the token in the prompt [N, V] bool, how often in the output [N, V] float."""
         return self._in_prompt[rows], self._in_output[rows]
 
 
