@@ -57,5 +57,13 @@ def _num_layer_parameters(info: ModelInfo, size: int) -> int:
 
 
 def weight_bytes(info: ModelInfo, dtype: Literal["bfloat16", "float32"], tensor_parallel_size: int = 1) -> int:
-    """Bytes of the weights that one rank holds, in `dtype`."""
-    return num_rank_parameters(info, tensor_parallel_size) * _DTYPE_BYTES[dtype]
+    """Bytes of the weights that one rank holds, in `dtype`.
+
+    A tied table counts twice: it is looked up in one layout, and multiplied by in another.
+    """
+    num_parameters = num_rank_parameters(info, tensor_parallel_size)
+    if info.tie_word_embeddings:
+        num_parameters += (
+            padded_vocab_size(info.vocab_size, tensor_parallel_size) // tensor_parallel_size * info.hidden_size
+        )
+    return num_parameters * _DTYPE_BYTES[dtype]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from engined.layers.tensor_parallel import TensorParallelGroup
-from engined.layers.weight_method import PlainWeightMethod, WeightMethod
+from engined.layers.weight_method import WeightMethod, create_dense_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class LayerContext:
     dtype: torch.dtype
     device: torch.device
     tp: TensorParallelGroup
-    create_weight_method: Callable[[int, int, torch.dtype, torch.device], WeightMethod] = PlainWeightMethod.create
+    create_weight_method: Callable[[int, int, torch.dtype, torch.device], WeightMethod] = create_dense_weight
 
     def create_weight(self, out_features: int, in_features: int) -> WeightMethod:
         """The weight method of one linear layer, for the sizes that this rank holds."""

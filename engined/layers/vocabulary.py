@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from engined.checkpoint.partition import padded_vocab_size
 from engined.layers.context import LayerContext
 from engined.layers.tensor_spec import TensorSpec
-from engined.layers.weight_method import LinearPart, PlainWeightMethod, WeightMethod
+from engined.layers.weight_method import LinearPart, WeightMethod, choose_weight_method
 
 
 class VocabShard:
@@ -69,7 +69,7 @@ class ParallelLMHead(nn.Module):
         self.weight: WeightMethod = (
             context.create_weight(self.shard.num_rows, hidden_size)
             if tied_to is None
-            else PlainWeightMethod(tied_to.weight)
+            else choose_weight_method(tied_to.weight)
         )
 
     def forward(self, hidden: Tensor) -> Tensor | None:

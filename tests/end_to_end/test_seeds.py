@@ -10,7 +10,7 @@ PROMPT = "Tell me a story about a dragon who could not fly. " * 4
 
 
 def draw(server: Server, seed: int, **changes: Any) -> list[int]:
-    fields = {"max_tokens": 32, "temperature": 1.0, "top_p": 0.95, "ignore_eos": True, "return_token_ids": True}
+    fields = {"max_tokens": 48, "temperature": 1.0, "top_p": 0.95, "ignore_eos": True, "return_token_ids": True}
     body = server.complete(prompt=PROMPT, seed=seed, **(fields | changes))
     ids: list[int] = body["choices"][0]["token_ids"]
     return ids

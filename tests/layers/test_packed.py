@@ -1,0 +1,43 @@
+"""Weights packed by oneDNN: the right numbers, and for each row the same bits whatever the number of rows."""
+
+import pytest
+import torch
+from torch import nn
+
+from engined.layers.weight_method import PackedWeightMethod
+
+
+@pytest.fixture
+def method() -> PackedWeightMethod:
+    torch.manual_seed(0)
+    return PackedWeightMethod(nn.Parameter(torch.randn(96, 160), requires_grad=False))
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_product(method: PackedWeightMethod, has_bias: bool) -> None:
+    weight = method.weight.double()
+    inputs, bias = torch.randn(7, 160), torch.randn(96) if has_bias else None
+    exact = inputs.double() @ weight.t() + (0 if bias is None else bias.double())
+    method.finish_load()
+    torch.testing.assert_close(method(inputs, bias).double(), exact, rtol=1e-5, atol=1e-4)
+
+
+def test_bits_do_not_depend_on_the_number_of_rows(method: PackedWeightMethod) -> None:
+    method.finish_load()
+    inputs = torch.randn(300, 160)
+    whole = method(inputs, None)
+    for rows in (1, 2, 3, 8, 16, 31, 64, 129, 256):
+        assert torch.equal(method(inputs[:rows], None), whole[:rows]), rows
+        assert torch.equal(method(inputs[-rows:], None), whole[-rows:]), rows
+
+
+def test_the_plain_weight_is_let_go(method: PackedWeightMethod) -> None:
+    method.finish_load()
+    assert list(method.parameters()) == []
+    assert not hasattr(method, "weight")
+
+
+def test_only_what_one_dnn_multiplies() -> None:
+    assert PackedWeightMethod.supports(torch.float32, torch.device("cpu"))
+    assert not PackedWeightMethod.supports(torch.float16, torch.device("cpu"))
+    assert not PackedWeightMethod.supports(torch.float32, torch.device("cuda"))
