@@ -74,7 +74,8 @@ class PackedWeightMethod(PlainWeightMethod):
     """A dense weight in the blocked layout of oneDNN, which is made once, after loading; the plain one is let go.
 
     A row of its result has the same bits whatever the number of rows, which MKL's products have not: so a request gets
-    the same logits alone and in a batch. It is faster too: 155 against 166 ms for 32 rows, 41 against 50 for one.
+    the same logits alone and in a batch (seen with AVX2). It is faster too: all layers of SmolLM2-135M, in float32 on
+    two Zen 1 cores, take 155 ms for 32 rows and 41 for one, with `F.linear` 297 and 50.
     """
 
     def __init__(self, weight: nn.Parameter) -> None:
