@@ -6,7 +6,6 @@ from torch import nn
 
 from engined.layers.weight_method import PackedWeightMethod
 
-
 # Which kernel oneDNN picks for how many rows is known for AVX2 machines only.
 IS_KNOWN = torch.backends.cpu.get_cpu_capability() == "AVX2"
 SAME = {"rtol": 0.0, "atol": 0.0} if IS_KNOWN else {"rtol": 1e-6, "atol": 1e-5}
