@@ -1,7 +1,11 @@
 """The busy loop of the EngineCore process. It touches queues only, never a socket, and blocks when there is no work."""
 
+import queue
+
 from engined.core.commands import Command, InputQueue, OutputQueue, Send, Shutdown
 from engined.core.engine_core import EngineCore
+
+_SECONDS_UNTIL_REST = 1.0
 
 
 class BusyLoop:
@@ -17,12 +21,20 @@ class BusyLoop:
         """Run until a Shutdown command. An exception means that the engine is unusable."""
         while not self._is_stopping:
             if not self._engine_core.has_work():
-                self._handle(self._inputs.get())
+                self._handle(self._wait_for_command())
             self._drain_inputs()
             if self._engine_core.has_work():
                 self._send(self._engine_core.step(self._drain_inputs))
             else:
                 self._send(self._engine_core.take_pending_outputs())
+
+    def _wait_for_command(self) -> Command:
+        """The next command. Once nothing came for a moment, the memory of the last batches is given back."""
+        try:
+            return self._inputs.get(timeout=_SECONDS_UNTIL_REST)
+        except queue.Empty:
+            self._engine_core.release_memory()
+            return self._inputs.get()
 
     def _drain_inputs(self) -> None:
         while not self._inputs.empty():

@@ -65,6 +65,10 @@ class EngineCore:
                 raise AssertionError(f"not for the engine core: {command}")
         return []
 
+    def release_memory(self) -> None:
+        """Give back what the last batches needed and an idle engine does not."""
+        self._executor.release_memory().result()
+
     def take_pending_outputs(self) -> list[Send]:
         """Terminal events that no step will carry, because nothing is left to run."""
         return [Send(index, message) for index, message in self._scheduler.take_pending_outputs().items()]

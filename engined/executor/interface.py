@@ -29,5 +29,9 @@ class Executor(ABC):
         """Sample from the parked logits of the last `execute_model`; may be called while that still runs."""
 
     @abstractmethod
+    def release_memory(self) -> Future[None]:
+        """Let every rank give freed memory back to the system; called when the engine rests."""
+
+    @abstractmethod
     def shutdown(self) -> None:
         """End the workers. Idempotent."""

@@ -20,6 +20,7 @@ from engined.errors import EngineDeadError, StartupError
 from engined.executor.interface import Executor, ProgressReporter
 from engined.ipc.channel import BlockingChannel
 from engined.ipc.frame import MessageType
+from engined.process.environment import compute_environment
 from engined.process.launch import ChildProcess, ChildSpec, describe_exit
 from engined.process.status import ChildStatus
 from engined.protocol.boot import EngineSettings, WorkerBoot
@@ -67,11 +68,8 @@ class MultiProcExecutor(Executor):
             log_level=self._settings.config.server.log_level,
             fds={"link": theirs.fileno()},
             # All ranks live on this machine: their collectives stay on the loopback interface.
-            environment={
-                "OMP_NUM_THREADS": str(self._settings.num_threads),
-                "GLOO_SOCKET_IFNAME": "lo",
-                "NCCL_SOCKET_IFNAME": "lo",
-            },
+            environment=compute_environment(self._settings.num_threads)
+            | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"},
         )
         with theirs:
             process = ChildProcess.start(spec)
@@ -134,6 +132,9 @@ class MultiProcExecutor(Executor):
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
         return self._thread.submit(self._sample)
+
+    def release_memory(self) -> Future[None]:
+        return self._thread.submit(self._broadcast, MessageType.RELEASE, _EMPTY)
 
     def _broadcast(self, type: MessageType, payload: bytes) -> None:
         try:

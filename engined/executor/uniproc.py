@@ -28,5 +28,8 @@ class UniProcExecutor(Executor):
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
         return self._thread.submit(self._worker.sample_tokens)
 
+    def release_memory(self) -> Future[None]:
+        return self._thread.submit(self._worker.release_memory)
+
     def shutdown(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

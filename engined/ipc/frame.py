@@ -45,7 +45,7 @@ class MessageType(IntEnum):
     EXECUTE = 17
     SAMPLE = 18
     RESULT = 19
-    ERROR = 20
+    RELEASE = 20
 
 
 @dataclass(frozen=True, slots=True)

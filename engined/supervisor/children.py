@@ -6,6 +6,7 @@ from pathlib import Path
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.memory_plan import MemoryPlan
 from engined.config.schema import Config
+from engined.process.environment import compute_environment
 from engined.process.launch import ChildSpec
 from engined.protocol.boot import EngineCoreBoot, EngineSettings, FrontendBoot
 from engined.protocol.codec import to_builtins
@@ -40,8 +41,7 @@ def core_spec(deployment: Deployment) -> ChildSpec:
         entry="engined.core.main",
         data=to_builtins(EngineCoreBoot(settings=settings, engine_socket=str(deployment.engine_socket))),
         log_level=config.server.log_level,
-        # The thread pools of torch read it when the library is loaded.
-        environment={"OMP_NUM_THREADS": str(deployment.num_threads)},
+        environment=compute_environment(deployment.num_threads),
     )
 
 

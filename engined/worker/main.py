@@ -32,6 +32,8 @@ def main(child: Child) -> int:
                 result = worker.sample_tokens()
                 if boot.rank == 0:
                     channel.send(MessageType.RESULT, encode(result))
+            case MessageType.RELEASE:
+                worker.release_memory()
             case _:
                 raise ProtocolError(f"a core may not send {frame.type.name} to a worker")
     return 0

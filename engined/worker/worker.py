@@ -1,6 +1,7 @@
 """One rank: its threads, its process group, its memory, the model and the runner. Lives in the core's process when it
 is the only rank (`UniProcExecutor`), else in a process of its own (`engined.worker.main`)."""
 
+import ctypes
 import logging
 import time
 from collections.abc import Callable
@@ -75,6 +76,12 @@ class Worker:
         """Second call of a step; see ModelRunner."""
         assert self._runner is not None, "initialize first"
         return self._runner.sample_tokens()
+
+    def release_memory(self) -> None:
+        """Give memory that was freed back to the system: glibc keeps the activations of past batches otherwise."""
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:  # musl has no such call, and no such habit
+            trim(0)
 
     def _load_model(self, group: TensorParallelGroup) -> CausalLM:
         model = build_model(self._settings.model_info, _DTYPES[self._settings.dtype], group, self._device)

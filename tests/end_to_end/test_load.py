@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,18 @@ def resident_bytes(server: Server) -> int:
     return total
 
 
-def test_streams_and_hang_ups_twice(small_server: Server) -> None:
+def test_streams_and_hang_ups_again_and_again(small_server: Server) -> None:
     sizes = []
-    for round_number in range(2):
+    for round_number in range(3):
         asyncio.run(storm(small_server, round_number))
         small_server.wait_for_metric("engined:num_requests_running", 0)
         small_server.wait_for_metric("engined:num_requests_waiting", 0)
         small_server.wait_for_metric("engined:kv_cache_usage_perc", 0)
+        time.sleep(2)  # a resting engine gives back what its batches needed
         sizes.append(resident_bytes(small_server))
     print("resident MiB after each round:", [size >> 20 for size in sizes])
-    assert sizes[1] <= sizes[0] * 1.02
+    # The first round also touches memory that every later one uses again.
+    assert sizes[2] <= sizes[1] * 1.02
     finished = small_server.metric("engined:request_success_total")
     print(f"{finished:.0f} sequences ended")
     assert small_server.metric("engined:request_success_total", finished_reason="abort") > 0

@@ -1,0 +1,10 @@
+"""Variables that native libraries read when a process loads them. Set by the parent of every process that computes."""
+
+
+def compute_environment(num_threads: int) -> dict[str, str]:
+    """For a process that runs a model on `num_threads` threads."""
+    return {
+        "OMP_NUM_THREADS": str(num_threads),
+        # One heap: with one a thread, each keeps its own holes, and memory grows from round to round of the same load.
+        "MALLOC_ARENA_MAX": "1",
+    }
