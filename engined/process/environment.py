@@ -7,4 +7,6 @@ def compute_environment(num_threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(num_threads),
         # One heap: with one a thread, each keeps its own holes, and memory grows from round to round of the same load.
         "MALLOC_ARENA_MAX": "1",
+        # oneDNN keeps a compiled product for each number of rows it has met, 1024 of them by default: some 100 MB.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     }
