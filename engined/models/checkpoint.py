@@ -42,10 +42,11 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def __init__(self, folder: SafetensorsFolder) -> None:
         """Maps every file that `folder` lists. Raises CheckpointError for one that cannot be read."""
-        self.path = folder.path
         self.shapes = {name: tensor.shape for name, tensor in folder.tensors.items()}
         self._tensors = folder.tensors
         self._files = {file: _open_safetensors(file) for file in {t.file for t in folder.tensors.values()}}
+        # A tensor that is missing is missing from the file, if there is but one.
+        self.path = next(iter(self._files)) if len(self._files) == 1 else folder.path
 
     def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
         destination.copy_(self._files[self._tensors[name].file].get_slice(name)[slices])

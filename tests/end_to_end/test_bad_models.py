@@ -60,7 +60,7 @@ def remove_head(folder: Path) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "missing tensor": (remove_norm, ["model.norm.weight", "missing"]),
+    "missing tensor": (remove_norm, ["model.norm.weight", "missing", "model.safetensors"]),
     "extra tensor": (add_tensor, ["model.layers.7.mlp.up_proj.weight"]),
     "misshaped tensor": (misshape, ["model.norm.weight", "31", "32"]),
     "truncated file": (truncate, ["model.safetensors"]),
