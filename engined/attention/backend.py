@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engined.attention.metadata import AttentionMetadata
+from engined.kernels.cpu.library import CpuKernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class AttentionSpec:
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """Keys and values of one layer, [num_kv_heads, num_blocks, block_size, head_dim] each."""
+    """Keys and values of one layer, [num_kv_heads, num_blocks, block_size, head_dim] each; the order of the last two is
+    the backend's own business."""
 
     keys: Tensor
     values: Tensor
@@ -44,12 +46,13 @@ class AttentionBackend(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, spec: AttentionSpec) -> None:
+    def __init__(self, spec: AttentionSpec, kernels: CpuKernels | None) -> None:
+        """`kernels` are there for backends that want them."""
         self.spec = spec
 
     @classmethod
     @abstractmethod
-    def refusals(cls, spec: AttentionSpec) -> list[str]:
+    def refusals(cls, spec: AttentionSpec, kernels: CpuKernels | None) -> list[str]:
         """Why this backend cannot serve `spec`, one phrase a reason; empty if it can."""
 
     @abstractmethod

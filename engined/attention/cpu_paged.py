@@ -5,16 +5,16 @@ gathered is still in the CPU's cache when it is read. Requests with several new 
 The query heads that share a KV head are folded, so that keys and values are never repeated.
 """
 
-import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engined.attention.backend import AttentionBackend, AttentionSpec, KVCache
+from engined.attention.host_memory import untouched_zeros
 from engined.attention.metadata import AttentionMetadata
+from engined.kernels.cpu.library import CpuKernels
 
 # Cached tokens gathered at once; one request alone may exceed it. A step of 32 requests of 192 tokens, in float32, took
 # 362 ms with 1024 of them, 407 with 2048, 548 with 8192 (two Zen 1 cores): what is gathered must fit the CPU's cache.
@@ -61,14 +61,14 @@ class CpuPagedAttention(AttentionBackend):
 
     name = "cpu_paged"
 
-    def __init__(self, spec: AttentionSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: AttentionSpec, kernels: CpuKernels | None = None) -> None:
+        super().__init__(spec, kernels)
         # In float64 the result, rounded to float32, has the same bits whether a token is computed in a prompt, in a
         # chunk of it, or as a decode in any batch: a float32 model answers alike in all of them.
         self._compute_dtype = torch.float64 if spec.dtype == torch.float32 else spec.dtype
 
     @classmethod
-    def refusals(cls, spec: AttentionSpec) -> list[str]:
+    def refusals(cls, spec: AttentionSpec, kernels: CpuKernels | None = None) -> list[str]:
         reasons = []
         if spec.device.type != "cpu":
             reasons.append(f"device {spec.device.type} (only cpu)")
@@ -82,7 +82,7 @@ class CpuPagedAttention(AttentionBackend):
     def allocate_kv_cache(self, num_blocks: int) -> KVCache:
         spec = self.spec
         shape = (spec.num_kv_heads, num_blocks, spec.block_size, spec.head_dim)
-        return KVCache(_untouched_zeros(shape, spec.kv_cache_dtype), _untouched_zeros(shape, spec.kv_cache_dtype))
+        return KVCache(untouched_zeros(shape, spec.kv_cache_dtype), untouched_zeros(shape, spec.kv_cache_dtype))
 
     def prepare(self, metadata: AttentionMetadata) -> _Plan:
         query_starts = metadata.query_start_loc.tolist()
@@ -207,12 +207,3 @@ class CpuPagedAttention(AttentionBackend):
 
     def _end_block(self, seq_len: int) -> int:
         return -(-seq_len // self.spec.block_size)
-
-
-def _untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros whose pages the kernel provides when they are first written.
-
-    torch.zeros writes them all: measured here, 1 GiB took 2.2 s of the start, and memory that may never be used.
-    """
-    num_bytes = math.prod(shape) * dtype.itemsize
-    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

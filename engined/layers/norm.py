@@ -15,10 +15,18 @@ class RMSNorm(nn.Module):
         self.size = size
         self.epsilon = epsilon
         self.weight = context.create_parameter(size)
+        self._kernels = context.kernels_for(size)
 
     def forward(self, values: Tensor) -> Tensor:
         """[..., size] -> [..., size]. torch accumulates in float32 whatever the type."""
         return F.rms_norm(values, (self.size,), self.weight, self.epsilon)
+
+    def add_and_norm(self, stream: Tensor, update: Tensor | None) -> Tensor:
+        """Adds `update` to the residual `stream`, both [rows, size], in place; the norm of the sum, [rows, size]."""
+        if self._kernels is not None:
+            return self._kernels.add_rms_norm(stream, update, self.weight, self.epsilon)
+        normed: Tensor = self(stream if update is None else stream.add_(update))
+        return normed
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the norm."""

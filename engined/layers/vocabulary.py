@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from engined.checkpoint.partition import padded_vocab_size
 from engined.layers.context import LayerContext
+from engined.layers.dense_weight import choose_weight_method
 from engined.layers.tensor_spec import TensorSpec
-from engined.layers.weight_method import LinearPart, WeightMethod, choose_weight_method
+from engined.layers.weight_method import LinearPart, WeightMethod
 
 
 class VocabShard:
@@ -69,7 +70,7 @@ class ParallelLMHead(nn.Module):
         self.weight: WeightMethod = (
             context.create_weight(self.shard.num_rows, hidden_size)
             if tied_to is None
-            else choose_weight_method(tied_to.weight)
+            else choose_weight_method(tied_to.weight, context.kernels)
         )
 
     def forward(self, hidden: Tensor) -> Tensor | None:

@@ -5,6 +5,9 @@ def compute_environment(num_threads: int) -> dict[str, str]:
     """For a process that runs a model on `num_threads` threads."""
     return {
         "OMP_NUM_THREADS": str(num_threads),
+        # A thread that waits for another gives its core up at once. libgomp would spin for milliseconds, and where
+        # other programs want the cores too, it spins against the very thread that it waits for.
+        "GOMP_SPINCOUNT": "0",
         # One heap: with one a thread, each keeps its own holes, and memory grows from round to round of the same load.
         "MALLOC_ARENA_MAX": "1",
         # oneDNN keeps a compiled product for each number of rows it has met, 1024 of them by default: some 100 MB.

@@ -16,6 +16,7 @@ from engined.checkpoint.partition import (
     weight_bytes,
 )
 from engined.errors import ConfigError
+from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.registry import build_model
 
@@ -67,7 +68,8 @@ def test_padded_vocab_size() -> None:
     ],
 )
 def test_bytes_are_those_of_the_built_model(info: ModelInfo, size: int) -> None:
-    model = build_model(info, torch.bfloat16, TensorParallelGroup(rank=size - 1, size=size))
+    group = TensorParallelGroup(rank=size - 1, size=size)
+    model = build_model(info, LayerContext(dtype=torch.bfloat16, device=torch.device("cpu"), tp=group))
     head_copy = model.embed_tokens.weight.nbytes if info.tie_word_embeddings else 0
     expected = sum(parameter.nbytes for parameter in model.parameters()) + head_copy
     assert weight_bytes(info, "bfloat16", size) == expected

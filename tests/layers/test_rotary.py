@@ -7,7 +7,7 @@ import torch
 
 from engined.checkpoint.model_info import RopeScaling
 from engined.layers.context import LayerContext
-from engined.layers.rotary import RotaryEmbedding, apply_rotary
+from engined.layers.rotary import RotaryEmbedding
 from engined.layers.tensor_parallel import TensorParallelGroup
 
 CONTEXT = LayerContext(dtype=torch.float32, device=torch.device("cpu"), tp=TensorParallelGroup())
@@ -18,7 +18,7 @@ def test_rotates_pairs_by_the_angle_of_the_position(scaling: RopeScaling | None)
     head_dim, theta = 8, 100.0
     torch.manual_seed(0)
     heads, positions = torch.randn(3, 2, head_dim), torch.tensor([0, 5, 100])
-    rotated = apply_rotary(heads, *RotaryEmbedding(head_dim, theta, scaling, CONTEXT)(positions))
+    rotated = RotaryEmbedding(head_dim, theta, scaling, CONTEXT)(positions).apply(heads)
     for token, position in enumerate(positions.tolist()):
         for i in range(head_dim // 2):
             angle = position * theta ** (-2 * i / head_dim) / (scaling.factor if scaling else 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +13,15 @@ from engined.attention.metadata import AttentionMetadata
 from engined.attention.selector import select_backend
 from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
+from engined.kernels.cpu.library import CpuKernels
+from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.loader import open_checkpoint
 from engined.models.registry import build_model
 
 BLOCK_SIZE = 4
+"""Small, so that sequences cross many borders; the attention kernel needs at least a vector."""
+KERNEL_BLOCK_SIZE = 16
 NUM_BLOCKS = 128
 
 
@@ -29,10 +34,13 @@ class PagedModel:
         tp: TensorParallelGroup | None = None,
         dtype: torch.dtype = torch.float32,
         kv_cache_dtype: torch.dtype = torch.float32,
+        kernels: CpuKernels | None = None,
     ) -> None:
         self.info = info
+        self.block_size = BLOCK_SIZE if kernels is None else KERNEL_BLOCK_SIZE
         tp = tp or TensorParallelGroup()
-        self.model = build_model(info, dtype, tp)
+        context = LayerContext(dtype=dtype, device=torch.device("cpu"), tp=tp, kernels=kernels)
+        self.model = build_model(info, context)
         self.model.load(open_checkpoint(info))
         backend = select_backend(
             AttentionSpec(
@@ -42,9 +50,10 @@ class PagedModel:
                 num_heads=info.num_attention_heads // tp.size,
                 num_kv_heads=info.num_kv_heads // tp.size,
                 head_dim=info.head_dim,
-                block_size=BLOCK_SIZE,
+                block_size=self.block_size,
                 sliding_window=info.sliding_window,
-            )
+            ),
+            kernels,
         )
         for layer in self.model.attention_layers():
             layer.bind(backend, backend.allocate_kv_cache(NUM_BLOCKS))
@@ -53,7 +62,7 @@ class PagedModel:
         self._computed: list[int] = []
 
     @classmethod
-    def open(cls, path: Path, **options: torch.dtype) -> "PagedModel":
+    def open(cls, path: Path, **options: Any) -> "PagedModel":
         return cls(load_model_info(path), **options)
 
     def add_sequence(self) -> int:
@@ -68,14 +77,15 @@ class PagedModel:
         Sequences with a single token must come first.
         """
         seq_lens, slots, positions = [], [], []
+        size = self.block_size
         for sequence, tokens in new_tokens.items():
             start, end = self._computed[sequence], self._computed[sequence] + len(tokens)
             blocks = self._blocks[sequence]
-            while len(blocks) * BLOCK_SIZE < end:
+            while len(blocks) * size < end:
                 blocks.append(self._free_blocks.pop())
             seq_lens.append(end)
             positions += range(start, end)
-            slots += [blocks[i // BLOCK_SIZE] * BLOCK_SIZE + i % BLOCK_SIZE for i in range(start, end)]
+            slots += [blocks[i // size] * size + i % size for i in range(start, end)]
             self._computed[sequence] = end
         lengths = [len(tokens) for tokens in new_tokens.values()]
         max_blocks = max(len(self._blocks[sequence]) for sequence in new_tokens)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from engined.kernels.cpu.library import CpuKernels
 from tests.models.families import SIZES, VARIANTS, make_reference, reference_logits, save
 from tests.models.paged import PagedModel
 
@@ -16,9 +17,17 @@ def random_tokens(length: int, seed: int) -> list[int]:
 
 
 @pytest.fixture(params=list(VARIANTS))
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[PagedModel, object]:
-    reference = make_reference(request.param)
-    return PagedModel.open(save(reference, tmp_path)), reference
+def variant(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["torch", "kernels"])
+def pair(
+    request: pytest.FixtureRequest, variant: str, cpu_kernels: CpuKernels, tmp_path: Path
+) -> tuple[PagedModel, object]:
+    reference = make_reference(variant)
+    kernels = cpu_kernels if request.param == "kernels" else None
+    return PagedModel.open(save(reference, tmp_path), kernels=kernels), reference
 
 
 def test_mixed_batch(pair: tuple[PagedModel, object]) -> None:

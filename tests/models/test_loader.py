@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.load import load_model_info
 from engined.errors import CheckpointError
+from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.checkpoint import GgufCheckpoint
 from engined.models.loader import load_tensors, open_checkpoint
@@ -21,6 +22,10 @@ from tests.models.families import make_reference, reference_logits, save
 from tests.models.paged import PagedModel
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def context(rank: int = 0, size: int = 1) -> LayerContext:
+    return LayerContext(dtype=torch.float32, device=torch.device("cpu"), tp=TensorParallelGroup(rank=rank, size=size))
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def change(folder: Path, changes: dict[str, torch.Tensor | None]) -> None:
 def load_error(folder: Path) -> str:
     info = load_model_info(folder)
     with pytest.raises(CheckpointError) as raised:
-        build_model(info, torch.float32, TensorParallelGroup()).load(open_checkpoint(info))
+        build_model(info, context()).load(open_checkpoint(info))
     return str(raised.value)
 
 
@@ -93,7 +98,7 @@ def test_truncated_file(folder: Path) -> None:
 def test_each_rank_reads_its_rows_and_columns(folder: Path) -> None:
     """The shares of two ranks, put together, are the tensors of the file."""
     info = load_model_info(folder)
-    ranks = [build_model(info, torch.float32, TensorParallelGroup(rank=rank, size=2)) for rank in range(2)]
+    ranks = [build_model(info, context(rank, size=2)) for rank in range(2)]
     for model in ranks:
         load_tensors(
             model.tensor_specs(), open_checkpoint(info)

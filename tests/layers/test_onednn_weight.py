@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from engined.layers.weight_method import PackedWeightMethod
+from engined.layers.dense_weight import OneDnnWeightMethod
 
 # Which kernel oneDNN picks for how many rows is known for AVX2 machines only.
 IS_KNOWN = torch.backends.cpu.get_cpu_capability() == "AVX2"
@@ -12,13 +12,13 @@ SAME = {"rtol": 0.0, "atol": 0.0} if IS_KNOWN else {"rtol": 1e-6, "atol": 1e-5}
 
 
 @pytest.fixture
-def method() -> PackedWeightMethod:
+def method() -> OneDnnWeightMethod:
     torch.manual_seed(0)
-    return PackedWeightMethod(nn.Parameter(torch.randn(96, 160), requires_grad=False))
+    return OneDnnWeightMethod(nn.Parameter(torch.randn(96, 160), requires_grad=False))
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_product(method: PackedWeightMethod, has_bias: bool) -> None:
+def test_product(method: OneDnnWeightMethod, has_bias: bool) -> None:
     weight = method.weight.double()
     inputs, bias = torch.randn(7, 160), torch.randn(96) if has_bias else None
     exact = inputs.double() @ weight.t() + (0 if bias is None else bias.double())
@@ -26,7 +26,7 @@ def test_product(method: PackedWeightMethod, has_bias: bool) -> None:
     torch.testing.assert_close(method(inputs, bias).double(), exact, rtol=1e-5, atol=1e-4)
 
 
-def test_bits_do_not_depend_on_the_number_of_rows(method: PackedWeightMethod) -> None:
+def test_bits_do_not_depend_on_the_number_of_rows(method: OneDnnWeightMethod) -> None:
     method.finish_load()
     inputs = torch.randn(300, 160)
     whole = method(inputs, None)
@@ -35,13 +35,13 @@ def test_bits_do_not_depend_on_the_number_of_rows(method: PackedWeightMethod) ->
         torch.testing.assert_close(method(inputs[-rows:], None), whole[-rows:], **SAME)
 
 
-def test_the_plain_weight_is_let_go(method: PackedWeightMethod) -> None:
+def test_the_plain_weight_is_let_go(method: OneDnnWeightMethod) -> None:
     method.finish_load()
     assert list(method.parameters()) == []
     assert not hasattr(method, "weight")
 
 
 def test_only_what_one_dnn_multiplies() -> None:
-    assert PackedWeightMethod.supports(torch.float32, torch.device("cpu"))
-    assert not PackedWeightMethod.supports(torch.float16, torch.device("cpu"))
-    assert not PackedWeightMethod.supports(torch.float32, torch.device("cuda"))
+    assert OneDnnWeightMethod.supports(torch.float32, torch.device("cpu"))
+    assert not OneDnnWeightMethod.supports(torch.float16, torch.device("cpu"))
+    assert not OneDnnWeightMethod.supports(torch.float32, torch.device("cuda"))

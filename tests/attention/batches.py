@@ -1,0 +1,121 @@
+"""Batches of random sequences for the attention backends, and what a loop that knows nothing of pages makes of them."""
+
+import math
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engined.attention.backend import AttentionBackend, AttentionSpec
+from engined.attention.context import ForwardContext, forward_context
+from engined.attention.layer import Attention
+from engined.attention.metadata import AttentionMetadata
+
+SPEC = AttentionSpec(
+    device=torch.device("cpu"),
+    dtype=torch.float32,
+    kv_cache_dtype=torch.float32,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=8,
+    block_size=4,
+)
+
+
+class Batch:
+    """Random sequences of which the last `new[i]` tokens are new; the others are written to the cache beforehand."""
+
+    def __init__(self, spec: AttentionSpec, lengths: list[tuple[int, int]], seed: int = 0) -> None:
+        """`lengths` are pairs of (tokens in all, new tokens)."""
+        torch.manual_seed(seed)
+        self.spec = spec
+        self.lengths = sorted(lengths, key=lambda pair: pair[1] != 1)
+        self.keys = [torch.randn(total, spec.num_kv_heads, spec.head_dim) for total, _ in self.lengths]
+        self.values = [torch.randn(total, spec.num_kv_heads, spec.head_dim) for total, _ in self.lengths]
+        self.queries = [torch.randn(new, spec.num_heads, spec.head_dim) for _, new in self.lengths]
+        counts = [-(-total // spec.block_size) for total, _ in self.lengths]
+        self.num_blocks = sum(counts) + 3
+        ids = iter(torch.randperm(self.num_blocks).tolist())
+        self.blocks = [[next(ids) for _ in range(count)] for count in counts]
+
+    def metadata(self) -> AttentionMetadata:
+        """Of the step that computes the new tokens."""
+        return self._metadata([(total - new, total) for total, new in self.lengths])
+
+    def _metadata(self, spans: list[tuple[int, int]]) -> AttentionMetadata:
+        """Of a step that computes tokens [begin, end) of each sequence."""
+        width = max(map(len, self.blocks))
+        new = [end - begin for begin, end in spans]
+        return AttentionMetadata(
+            query_start_loc=torch.tensor([0, *new]).cumsum(0),
+            seq_lens=torch.tensor([end for _, end in spans]),
+            slot_mapping=torch.cat([self.slots(i, begin, end) for i, (begin, end) in enumerate(spans)]),
+            block_table=torch.tensor([blocks + [0] * (width - len(blocks)) for blocks in self.blocks]),
+            # Order matters to a step, but not to the one that only fills the cache.
+            num_decodes=new.count(1) if sorted(new, key=lambda count: count != 1) == new and 0 not in new else 0,
+            max_seq_len=max(end for _, end in spans),
+        )
+
+    def slots(self, i: int, start: int, end: int) -> Tensor:
+        size = self.spec.block_size
+        slots = [self.blocks[i][t // size] * size + t % size for t in range(start, end)]
+        return torch.tensor(slots, dtype=torch.int64)
+
+    def run(self, backend: AttentionBackend, *, stale: tuple[float, float] = (1e4, -1e4)) -> Tensor:
+        """Fill the cache with the old tokens, then run the layer over the new ones. `stale` is what lies in the slots
+        of keys and values that nobody wrote: it must not matter."""
+        cache = backend.allocate_kv_cache(self.num_blocks)
+        cache.keys.fill_(stale[0])
+        cache.values.fill_(stale[1])
+        old = [(0, total - new) for total, new in self.lengths]
+        prepared = ForwardContext(self._metadata(old)).prepared_by(backend)
+        keys, values = self._stack(old)
+        if len(keys):
+            backend.write(keys, values, cache, prepared)
+        layer = Attention()
+        layer.bind(backend, cache)
+        new_keys, new_values = self._stack([(total - new, total) for total, new in self.lengths])
+        with forward_context(self.metadata()):
+            return layer(torch.cat(self.queries).to(self.spec.dtype), new_keys, new_values)
+
+    def alone(self, i: int) -> "Batch":
+        """Sequence `i` as a batch of its own, in other blocks."""
+        batch = Batch(self.spec, [self.lengths[i]])
+        batch.keys, batch.values, batch.queries = [self.keys[i]], [self.values[i]], [self.queries[i]]
+        return batch
+
+    def last(self, count: int) -> "Batch":
+        """The same sequences, of which only the last `count` tokens are new, where there are as many."""
+        batch = Batch(self.spec, [(total, min(new, count)) for total, new in self.lengths])
+        batch.keys, batch.values = self.keys, self.values
+        batch.queries = [queries[-count:] for queries in self.queries]
+        return batch
+
+    def _stack(self, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Keys and values of tokens [begin, end) of each sequence, one after the other."""
+        keys, values = (
+            torch.cat([tensor[begin:end] for tensor, (begin, end) in zip(tensors, spans, strict=True)])
+            for tensors in (self.keys, self.values)
+        )
+        return keys.to(self.spec.dtype), values.to(self.spec.dtype)
+
+    def expected(self) -> Tensor:
+        """[num_tokens, num_heads * head_dim]"""
+        rows = []
+        for i, (total, new) in enumerate(self.lengths):
+            for t in range(new):
+                position = total - new + t
+                first = 0 if self.spec.sliding_window is None else max(0, position - self.spec.sliding_window + 1)
+                for head in range(self.spec.num_heads):
+                    kv_head = head * self.spec.num_kv_heads // self.spec.num_heads
+                    seen_keys = self.keys[i][first : position + 1, kv_head]
+                    scores = seen_keys @ self.queries[i][t, head] / math.sqrt(self.spec.head_dim)
+                    rows.append(scores.softmax(0) @ self.values[i][first : position + 1, kv_head])
+        return torch.stack(rows).view(-1, self.spec.num_heads * self.spec.head_dim)
+
+
+@st.composite
+def batch_lengths(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """One to six requests: decodes, prefills from the start and prefills with cached context."""
+    totals = draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+    return [(total, draw(st.sampled_from([1, total]) | st.integers(1, total))) for total in totals]

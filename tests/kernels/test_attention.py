@@ -1,0 +1,104 @@
+"""The attention kernel against a loop over tokens and heads, and its bits in one batch against those in another."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engined.attention.cpu_kernel import CpuKernelAttention
+from engined.attention.cpu_paged import CpuPagedAttention
+from engined.attention.selector import select_backend
+from engined.kernels.cpu.library import CpuKernels
+from tests.attention.batches import SPEC, Batch, batch_lengths
+
+KERNEL_SPEC = replace(SPEC, head_dim=32, block_size=16)
+
+
+def run(batch: Batch, kernels: CpuKernels, **options: tuple[float, float]) -> torch.Tensor:
+    return batch.run(CpuKernelAttention(batch.spec, kernels), **options)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=batch_lengths(),
+    window=st.none() | st.integers(1, 45),
+    heads=st.sampled_from([(6, 2), (3, 3), (8, 1)]),
+    sizes=st.sampled_from([(16, 16), (32, 16), (16, 32), (48, 16)]),
+    seed=st.integers(0, 1000),
+)
+def test_any_batch(
+    kernels: CpuKernels,
+    lengths: list[tuple[int, int]],
+    window: int | None,
+    heads: tuple[int, int],
+    sizes: tuple[int, int],
+    seed: int,
+) -> None:
+    spec = replace(
+        SPEC,
+        num_heads=heads[0],
+        num_kv_heads=heads[1],
+        sliding_window=window,
+        head_dim=sizes[0],
+        block_size=sizes[1],
+    )
+    batch = Batch(spec, lengths, seed)
+    torch.testing.assert_close(run(batch, kernels), batch.expected(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 24])
+def test_bits_do_not_depend_on_batch_or_chunk(kernels: CpuKernels, window: int | None) -> None:
+    spec = replace(KERNEL_SPEC, sliding_window=window)
+    batch = Batch(spec, [(200, 1), (17, 1), (150, 150), (90, 40), (64, 64)])
+    together = run(batch, kernels).split([new for _, new in batch.lengths])
+    for i, rows in enumerate(together):
+        assert torch.equal(run(batch.alone(i), kernels), rows)
+    for count in (1, 7, 33):
+        last = run(batch.last(count), kernels).split([min(new, count) for _, new in batch.lengths])
+        for rows, fewer in zip(together, last, strict=True):
+            assert torch.equal(rows[-len(fewer) :], fewer)
+
+
+@pytest.mark.parametrize("stale", [torch.nan, torch.inf, -torch.inf])
+def test_what_nobody_wrote_does_not_matter(kernels: CpuKernels, stale: float) -> None:
+    batch = Batch(KERNEL_SPEC, [(5, 1), (40, 23), (17, 17)])
+    assert torch.equal(run(batch, kernels, stale=(stale, stale)), run(batch, kernels))
+
+
+def test_a_broken_request_stays_alone(kernels: CpuKernels) -> None:
+    batch = Batch(KERNEL_SPEC, [(30, 1), (30, 1)])
+    expected = run(batch, kernels)
+    batch.keys[0][3, 0] = torch.nan
+    result = run(batch, kernels)
+    assert result[0].isnan().any()
+    assert torch.equal(result[1], expected[1])
+
+
+def test_large_scores(kernels: CpuKernels) -> None:
+    """The running maximum keeps the exponentials in range."""
+    batch = Batch(KERNEL_SPEC, [(100, 1), (70, 70)])
+    batch.queries = [queries * 300 for queries in batch.queries]
+    torch.testing.assert_close(run(batch, kernels), batch.expected(), rtol=0, atol=1e-3)
+
+
+def test_long_context(kernels: CpuKernels) -> None:
+    batch = Batch(replace(KERNEL_SPEC, num_heads=2, num_kv_heads=1), [(5000, 1), (2100, 3)])
+    torch.testing.assert_close(run(batch, kernels), batch.expected(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_cache_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_types(kernels: CpuKernels, dtype: torch.dtype, kv_cache_dtype: torch.dtype) -> None:
+    spec = replace(KERNEL_SPEC, dtype=dtype, kv_cache_dtype=kv_cache_dtype)
+    batch = Batch(spec, [(40, 1), (9, 1), (20, 20), (33, 6)])
+    output = run(batch, kernels)
+    assert output.dtype == dtype
+    torch.testing.assert_close(output.float(), batch.expected(), rtol=0, atol=0.03)
+
+
+def test_selection(kernels: CpuKernels) -> None:
+    assert isinstance(select_backend(KERNEL_SPEC, kernels), CpuKernelAttention)
+    assert isinstance(select_backend(replace(KERNEL_SPEC, block_size=2), kernels), CpuPagedAttention)
+    assert isinstance(select_backend(KERNEL_SPEC, None), CpuPagedAttention)
