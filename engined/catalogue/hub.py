@@ -10,8 +10,9 @@ import sys
 from huggingface_hub import snapshot_download
 
 _PATTERNS = ["*.safetensors", "*.json", "*.jinja"]
-# Other formats of the same weights: subfolders such as original/, and Mistral's consolidated files.
-_IGNORED = ["*/*", "consolidated*"]
+# Other formats of the same weights: subfolders such as original/, and Mistral's consolidated files. (Of subfolders only
+# the configs are wanted: an embedding model says in one of them how it is pooled.)
+_IGNORED = ["*/*.safetensors", "*/*.jinja", "consolidated*"]
 
 
 def _download(model: str, revision: str | None) -> dict[str, str]:

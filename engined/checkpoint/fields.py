@@ -4,7 +4,10 @@ Whatever is missing or of the wrong kind becomes a `CheckpointError` that names 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
+
+import orjson
 
 from engined.errors import CheckpointError
 
@@ -15,6 +18,23 @@ class Fields:
     def __init__(self, source: str, values: Mapping[str, Any]) -> None:
         self.source = source
         self.values = values
+
+    @classmethod
+    def read(cls, path: Path, *, required: bool = False) -> "Fields":
+        """The JSON object in `path`; empty if the file is absent and not required."""
+        try:
+            value = orjson.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            if required:
+                raise CheckpointError(f"{path}: missing; is this a Hugging Face model folder?") from error
+            return cls(str(path), {})
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+        except orjson.JSONDecodeError as error:
+            raise CheckpointError(f"{path}: not valid JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise CheckpointError(f"{path}: must hold a JSON object")
+        return cls(str(path), value)
 
     def get(self, key: str) -> Any:
         """The value as it stands, or None."""
@@ -64,6 +84,15 @@ class Fields:
     def token_id(self, key: str) -> int | None:
         """The first token id of `token_ids`, or None."""
         return next(iter(self.token_ids(key)), None)
+
+    def sizes(self, key: str) -> tuple[int, ...]:
+        """A list of positive integers; empty when absent."""
+        value = self.values.get(key) or []
+        if not isinstance(value, list) or not all(
+            isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in value
+        ):
+            self._fail(key, value, "a list of positive integers")
+        return tuple(value)
 
     def table(self, key: str) -> "Fields | None":
         """A nested object, or None when absent."""

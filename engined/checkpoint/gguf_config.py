@@ -11,7 +11,7 @@ from typing import Any, Literal
 from engined.checkpoint.fields import Fields
 from engined.checkpoint.ggml_types import SUPPORTED_GGML_TYPES
 from engined.checkpoint.gguf import GgufArray, GgufFile
-from engined.checkpoint.model_info import Architecture, ModelInfo, RopeScaling
+from engined.checkpoint.model_info import Architecture, ModelInfo, PoolingType, RopeScaling
 from engined.checkpoint.rope import frequency_factors
 from engined.checkpoint.safetensors_file import FloatDtype
 from engined.errors import CheckpointError, UnsupportedModelError
@@ -35,6 +35,8 @@ _CONTROL_TOKEN = 3
 _FLOAT_TYPES: dict[str, FloatDtype] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _ROPE_FACTORS = "rope_freqs.weight"
 
+_POOLING_TYPES: dict[int, PoolingType] = {1: "mean", 2: "cls", 3: "last"}
+"""llama.cpp's numbers; other ones mean that the model generates."""
 _SAMPLING_KEYS = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
@@ -55,6 +57,8 @@ def read_gguf_model_info(file: GgufFile) -> ModelInfo:
     tokens = _tokens(metadata)
     _check_rotary_dimension(metadata, prefix, head_dim)
     rope_theta = metadata.number(f"{prefix}.rope.freq_base", default=10000.0)
+    pooling = metadata.get(f"{prefix}.pooling_type")
+    pooling_type = _POOLING_TYPES.get(pooling) if isinstance(pooling, int) else None
     return ModelInfo(
         path=str(file.path),
         name=file.path.stem,
@@ -81,6 +85,8 @@ def read_gguf_model_info(file: GgufFile) -> ModelInfo:
         num_parameters=sum(math.prod(t.shape) for name, t in file.tensors.items() if name != _ROPE_FACTORS),
         bos_token_id=metadata.token_id("tokenizer.ggml.bos_token_id"),
         eos_token_ids=_eos_token_ids(metadata, tokens),
+        runner="generate" if pooling_type is None else "pooling",
+        pooling_type=pooling_type,
         generation_defaults=_generation_defaults(metadata),
     )
 

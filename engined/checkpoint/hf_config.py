@@ -3,22 +3,24 @@
 `auto_map` and any Python file in the folder are ignored: code that comes with a model is never run.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from engined.checkpoint.encoder_config import ENCODERS, read_encoder_info
 from engined.checkpoint.fields import Fields
 from engined.checkpoint.model_info import Architecture, ModelInfo, RopeScaling
 from engined.checkpoint.safetensors_file import SafetensorsFolder
-from engined.errors import CheckpointError, UnsupportedModelError
+from engined.checkpoint.sentence_transformers import read_pooling
+from engined.errors import UnsupportedModelError
 
-HF_ARCHITECTURES: dict[str, Architecture] = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
+_FAMILIES: dict[str, Architecture] = {"Llama": "llama", "Mistral": "mistral", "Qwen2": "qwen2", "Qwen3": "qwen3"}
+DECODERS = {
+    f"{family}{suffix}": architecture
+    for family, architecture in _FAMILIES.items()
+    for suffix in ("ForCausalLM", "Model")
 }
+"""Those that end in "Model" were saved without an output head: they are for pooling."""
 
 GENERATION_FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens")
 
@@ -28,10 +30,26 @@ _MISTRAL_DEFAULT_WINDOW = 4096
 
 def read_hf_model_info(folder: Path) -> ModelInfo:
     """Read the `ModelInfo` of `folder`; see `load_model_info` for the errors."""
-    config = _read_json(folder / "config.json", required=True)
-    generation = _read_json(folder / "generation_config.json")
-    architecture = _architecture(config)
-    _refuse_unsupported(config)
+    config = Fields.read(folder / "config.json", required=True)
+    hf_architecture = _hf_architecture(config)
+    _refuse_quantized(config)
+    if hf_architecture in ENCODERS:
+        info = read_encoder_info(folder, config, hf_architecture, _model_name(folder))
+    else:
+        info = _read_decoder_info(folder, config, hf_architecture)
+    lengths = config.sizes("matryoshka_dimensions")
+    is_matryoshka = config.flag("is_matryoshka", bool(lengths))
+    return replace(info, is_matryoshka=is_matryoshka, matryoshka_dimensions=lengths)
+
+
+def _read_decoder_info(folder: Path, config: Fields, hf_architecture: str) -> ModelInfo:
+    architecture = DECODERS[hf_architecture]
+    activation = config.get("hidden_act")
+    if activation not in (None, "silu"):
+        raise UnsupportedModelError(f"{config.source}: hidden_act {activation!r} is not supported ('silu' is)")
+    generation = Fields.read(folder / "generation_config.json")
+    pooling = read_pooling(folder)
+    is_headless = hf_architecture.endswith("Model")
     num_heads = config.size("num_attention_heads")
     num_layers = config.size("num_hidden_layers")
     hidden_size = config.size("hidden_size")
@@ -63,49 +81,32 @@ def read_hf_model_info(folder: Path) -> ModelInfo:
         num_parameters=weights.num_parameters,
         bos_token_id=config.token_id("bos_token_id"),
         eos_token_ids=_eos_token_ids(folder, config, generation),
+        runner="pooling" if is_headless or pooling.pooling_type is not None else "generate",
+        pooling_type=pooling.pooling_type or ("last" if is_headless else None),
+        normalizes_embeddings=pooling.normalizes,
+        max_sequence_length=pooling.max_sequence_length,
         generation_defaults=_generation_defaults(generation),
     )
 
 
-def _read_json(path: Path, required: bool = False) -> Fields:
-    """The object in `path`; empty if the file is absent and not required."""
-    try:
-        value = orjson.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        if required:
-            raise CheckpointError(f"{path}: missing; is this a Hugging Face model folder?") from error
-        return Fields(str(path), {})
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-    except orjson.JSONDecodeError as error:
-        raise CheckpointError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: must hold a JSON object")
-    return Fields(str(path), value)
-
-
-def _architecture(config: Fields) -> Architecture:
+def _hf_architecture(config: Fields) -> str:
     names = config.get("architectures")
-    supported = ", ".join(HF_ARCHITECTURES)
+    supported = ", ".join((*DECODERS, *ENCODERS))
     if not isinstance(names, list) or not names:
         raise UnsupportedModelError(f"{config.source}: 'architectures' is missing (supported: {supported})")
     for name in names:
-        if isinstance(name, str) and name in HF_ARCHITECTURES:
-            return HF_ARCHITECTURES[name]
+        if isinstance(name, str) and (name in DECODERS or name in ENCODERS):
+            return name
     raise UnsupportedModelError(f"{config.source}: architecture {names[0]!r} is not supported ({supported} are)")
 
 
-def _refuse_unsupported(config: Fields) -> None:
-    """Refuse what would silently change the results if it were ignored."""
+def _refuse_quantized(config: Fields) -> None:
     if config.get("quantization_config") is not None:
         method = (config.table("quantization_config") or config).get("quant_method")
         raise UnsupportedModelError(
             f"{config.source}: weights quantized with quant_method {method!r} are not supported"
             " (float32, float16, bfloat16 and GGUF files are)"
         )
-    activation = config.get("hidden_act")
-    if activation not in (None, "silu"):
-        raise UnsupportedModelError(f"{config.source}: hidden_act {activation!r} is not supported ('silu' is)")
 
 
 def _rope_fields(config: Fields) -> Fields | None:
@@ -182,11 +183,11 @@ def _eos_token_ids(folder: Path, config: Fields, generation: Fields) -> tuple[in
 
 def _tokenizer_eos(folder: Path) -> tuple[int, ...]:
     """The id of the `eos_token` that tokenizer_config.json names by its text."""
-    token = _read_json(folder / "tokenizer_config.json").get("eos_token")
+    token = Fields.read(folder / "tokenizer_config.json").get("eos_token")
     text = token.get("content") if isinstance(token, dict) else token
     if not isinstance(text, str):
         return ()
-    tokenizer = _read_json(folder / "tokenizer.json")
+    tokenizer = Fields.read(folder / "tokenizer.json")
     added = tokenizer.get("added_tokens")
     for entry in added if isinstance(added, list) else []:
         if isinstance(entry, dict) and entry.get("content") == text and isinstance(entry.get("id"), int):

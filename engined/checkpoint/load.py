@@ -31,5 +31,5 @@ def _check_heads(info: ModelInfo) -> None:
         raise CheckpointError(
             f"{info.path}: {info.num_attention_heads} query heads cannot share {info.num_kv_heads} KV heads evenly"
         )
-    if info.head_dim % 2:
+    if info.encoder is None and info.head_dim % 2:
         raise CheckpointError(f"{info.path}: head_dim is {info.head_dim}; rotary embedding needs an even one")

@@ -6,8 +6,10 @@ The supervisor reads a `ModelInfo` once (`engined.checkpoint.load`) and hands it
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Architecture = Literal["llama", "mistral", "qwen2", "qwen3"]
+Architecture = Literal["llama", "mistral", "qwen2", "qwen3", "bert", "roberta"]
 CheckpointFormat = Literal["safetensors", "gguf"]
+PoolingType = Literal["mean", "cls", "last"]
+ScoreActivation = Literal["sigmoid", "identity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,19 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position: int = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderInfo:
+    """What only an encoder has. Its attention sees the whole sequence, so it needs no KV cache."""
+
+    layer_norm_eps: float
+    type_vocab_size: int
+    """Kinds of segments, for models that read pairs of texts."""
+    position_offset: int = 0
+    """Row of the position table that belongs to the first token."""
+    score_activation: ScoreActivation = "identity"
+    """What the outputs of a classification head go through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +55,8 @@ class ModelInfo:
     num_kv_heads: int
     head_dim: int
     max_position: int
-    rms_norm_eps: float
-    rope_theta: float
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
     rope_scaling: RopeScaling | None = None
     sliding_window: int | None = None
     attention_bias: bool = False
@@ -55,5 +70,26 @@ class ModelInfo:
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     """Union of what config, generation_config and tokenizer declare, and of known end-of-turn tokens of a GGUF."""
+    runner: Literal["generate", "pooling"] = "generate"
+    """Whether the model answers with tokens, or with an embedding or a score."""
+    pooling_type: PoolingType | None = None
+    """How the states of a sequence become one; None for a model that generates."""
+    num_labels: int = 0
+    """Outputs of the classification head of a pooling model; 0 means that its result is the embedding."""
+    normalizes_embeddings: bool = True
+    """Whether its author scales embeddings to length 1, which is what we do if nothing is said."""
+    is_matryoshka: bool = False
+    """Whether its embeddings were trained to be shortened."""
+    matryoshka_dimensions: tuple[int, ...] = ()
+    """The lengths that it was trained for; empty if it was for any."""
+    max_sequence_length: int | None = None
+    """Tokens up to which its author used it, where that is less than its positions."""
+    encoder: EncoderInfo | None = None
+    """Given for models whose attention sees the whole sequence; None for decoders."""
     generation_defaults: dict[str, Any] | None = None
     """Sampling fields of generation_config.json (temperature, top_p, ...); they apply where a request is silent."""
+
+    @property
+    def default_max_len(self) -> int:
+        """Tokens of a sequence that are served unless the operator says otherwise, if there is room for them."""
+        return min(self.max_position, self.max_sequence_length or self.max_position)

@@ -5,7 +5,7 @@ The supervisor refuses a bad `--tp` and plans memory with it, before anything is
 
 from typing import Literal
 
-from engined.checkpoint.model_info import ModelInfo
+from engined.checkpoint.model_info import EncoderInfo, ModelInfo
 from engined.errors import ConfigError
 
 _DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
@@ -40,10 +40,23 @@ def num_rank_parameters(info: ModelInfo, tensor_parallel_size: int = 1) -> int:
     """Elements of the weights that one rank holds."""
     hidden, size = info.hidden_size, tensor_parallel_size
     vocab_rows = padded_vocab_size(info.vocab_size, size) // size
-    vocab_tables = 1 if info.tie_word_embeddings else 2
+    if info.encoder is not None:
+        return vocab_rows * hidden + _num_encoder_parameters(info, info.encoder, size)
+    vocab_tables = 1 if info.tie_word_embeddings or info.runner == "pooling" else 2
     return (
         vocab_rows * hidden * vocab_tables + info.num_layers * _num_layer_parameters(info, size) + hidden
     )  # the last term is the final norm
+
+
+def _num_encoder_parameters(info: ModelInfo, encoder: EncoderInfo, size: int) -> int:
+    """Without the table of the vocabulary."""
+    hidden, inner = info.hidden_size, info.intermediate_size // size
+    positions, norm = info.max_position + encoder.position_offset, 2 * hidden
+    attention = 3 * (hidden // size) * (hidden + 1) + hidden // size * hidden + hidden
+    mlp = inner * (hidden + 1) + inner * hidden + hidden
+    head = (hidden + info.num_labels) * (hidden + 1) if info.num_labels else 0
+    tables = (positions + encoder.type_vocab_size) * hidden
+    return tables + norm + info.num_layers * (attention + mlp + 2 * norm) + head
 
 
 def _num_layer_parameters(info: ModelInfo, size: int) -> int:
@@ -59,10 +72,10 @@ def _num_layer_parameters(info: ModelInfo, size: int) -> int:
 def weight_bytes(info: ModelInfo, dtype: Literal["bfloat16", "float32"], tensor_parallel_size: int = 1) -> int:
     """Bytes of the weights that one rank holds, in `dtype`.
 
-    A tied table counts twice: it is looked up in one layout, and multiplied by in another.
+    A tied table with a head counts twice: it is looked up in one layout, and multiplied by in another.
     """
     num_parameters = num_rank_parameters(info, tensor_parallel_size)
-    if info.tie_word_embeddings:
+    if info.tie_word_embeddings and info.runner == "generate":
         num_parameters += (
             padded_vocab_size(info.vocab_size, tensor_parallel_size) // tensor_parallel_size * info.hidden_size
         )

@@ -58,8 +58,10 @@ class SafetensorsFolder:
     """The tensors of all safetensors files of one model, by name."""
 
     def __init__(self, path: Path, tensors: Mapping[str, SafetensorsTensor]) -> None:
+        """Position numbers, which old files of encoders hold beside the weights, are left out."""
         self.path = path
-        self.tensors = MappingProxyType(dict(tensors))
+        weights = {name: tensor for name, tensor in tensors.items() if not name.endswith("embeddings.position_ids")}
+        self.tensors = MappingProxyType(weights)
 
     @classmethod
     def open(cls, folder: Path) -> "SafetensorsFolder":

@@ -35,6 +35,8 @@ def check_config(config: Config) -> None:
             f"--data-parallel-size {parallel.data_parallel_size}: only 1 is implemented; start one server for each "
             "copy instead"
         )
+    if config.server.host == "none" and config.server.uds == "none":
+        raise ConfigError("--host none and --uds none leave no way to reach the server: drop one of them")
     _check_chat_template(config.model.chat_template)
 
 
@@ -47,6 +49,26 @@ def check_against_model(config: Config, info: ModelInfo) -> None:
             f"set {limit} or less"
         )
     check_tensor_parallel_size(info, config.parallel.tensor_parallel_size)
+    if info.encoder is not None:
+        _check_encoder(config, info)
+
+
+def _check_encoder(config: Config, info: ModelInfo) -> None:
+    """Refuse what means nothing to a model that computes a sequence whole and keeps no KV cache."""
+    scheduler, budget = config.scheduler, config.scheduler.max_num_batched_tokens
+    if config.model.max_model_len is not None and config.model.max_model_len > budget:
+        raise ConfigError(
+            f"--max-model-len ({config.model.max_model_len}) is larger than --max-num-batched-tokens ({budget}), but "
+            f"{info.name} is an encoder, which computes a sequence in one step: set --max-num-batched-tokens "
+            f"{config.model.max_model_len} or more"
+        )
+    for flag, is_set in (
+        ("--kv-cache-memory", config.cache.kv_cache_memory is not None),
+        ("--kv-cache-dtype", config.cache.kv_cache_dtype != "auto"),
+        ("--long-prefill-token-threshold", scheduler.long_prefill_token_threshold != 0),
+    ):
+        if is_set:
+            raise ConfigError(f"{flag}: {info.name} is an encoder, which keeps no KV cache: leave it out")
 
 
 def _check_chat_template(path: str | None) -> None:

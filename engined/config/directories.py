@@ -1,4 +1,4 @@
-"""Where files of this user go: downloads and sockets. The only reader of the XDG variables."""
+"""Where files of this user go: downloads, uploads and sockets. The only reader of the XDG variables."""
 
 import os
 from collections.abc import Mapping
@@ -10,6 +10,13 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says that a relative path must be ignored.
     root = Path(base) if os.path.isabs(base) else Path(environ.get("HOME") or Path.home()) / ".cache"
+    return root / "engined"
+
+
+def data_directory(environ: Mapping[str, str]) -> Path:
+    """Folder of uploads and batches: `$XDG_DATA_HOME/engined`, else `~/.local/share/engined`. It need not exist."""
+    base = environ.get("XDG_DATA_HOME", "")
+    root = Path(base) if os.path.isabs(base) else Path(environ.get("HOME") or Path.home()) / ".local" / "share"
     return root / "engined"
 
 

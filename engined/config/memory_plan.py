@@ -29,9 +29,9 @@ class MemoryPlan:
     """A whole number of blocks."""
     num_kv_blocks: int
     longest_context: int
-    """Tokens that the KV cache and the model's positions hold for one request."""
+    """Tokens that the KV cache (for an encoder: one step) and the model's positions hold for one request."""
     max_model_len: int
-    """What is served: as configured, else the longest context."""
+    """What is served: as configured, else the longest context, or less if the model's author used less."""
 
 
 def plan_memory(config: Config, info: ModelInfo, dtype: ComputeDtype, available: int) -> MemoryPlan:
@@ -48,6 +48,8 @@ def plan_memory(config: Config, info: ModelInfo, dtype: ComputeDtype, available:
             f"the weights of {info.name} need {format_bytes(weights)} as {dtype}, but only {format_bytes(available)} "
             "of memory is free: free some, set --dtype bfloat16, or serve a smaller model"
         )
+    if info.encoder is not None:
+        return _plan_encoder(config, info, dtype, available, weights)
     per_token = _kv_bytes_per_token(info, kv_cache_dtype)
     budget = _kv_cache_budget(config, available - weights)
     block_size = config.cache.block_size
@@ -65,7 +67,23 @@ def plan_memory(config: Config, info: ModelInfo, dtype: ComputeDtype, available:
         kv_cache=num_blocks * block_size * per_token,
         num_kv_blocks=num_blocks,
         longest_context=longest,
-        max_model_len=longest if wanted is None else wanted,
+        max_model_len=min(longest, info.default_max_len) if wanted is None else wanted,
+    )
+
+
+def _plan_encoder(config: Config, info: ModelInfo, dtype: ComputeDtype, available: int, weights: int) -> MemoryPlan:
+    """No KV cache; a sequence may be as long as a step is large."""
+    longest = min(config.scheduler.max_num_batched_tokens, info.max_position)
+    return MemoryPlan(
+        dtype=dtype,
+        kv_cache_dtype=dtype,
+        available=available,
+        weights=weights,
+        kv_bytes_per_token=0,
+        kv_cache=0,
+        num_kv_blocks=0,
+        longest_context=longest,
+        max_model_len=config.model.max_model_len or min(longest, info.default_max_len),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 KvCacheDtype = Literal["auto", "bfloat16", "float32"]
+RunnerChoice = Literal["auto", "generate", "pooling"]
 SchedulingPolicy = Literal["fcfs", "priority"]
+UnknownFields = Literal["error", "warn"]
 LogLevelName = Literal["debug", "info", "warning", "error"]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -49,6 +51,9 @@ class ModelConfig:
     model: str = option(DEFAULT_MODEL, "A Hugging Face folder, a .gguf file, a catalogue name or a hub id.")
     served_model_name: tuple[str, ...] = option(
         (), "Name(s) that clients use; the first is echoed. Default: from MODEL."
+    )
+    runner: RunnerChoice = option(
+        "auto", "What the model is for: text, or embeddings and scores. auto: what its own files say."
     )
     dtype: Dtype = option(
         "auto", "Type of weights and activations. auto: bfloat16 where the CPU computes in it, else float32."
@@ -126,7 +131,7 @@ class ParallelConfig:
 class ServerConfig:
     """The HTTP service."""
 
-    host: str = option("127.0.0.1", "Address to listen on.")
+    host: str = option("127.0.0.1", "Address to listen on, or 'none' for no TCP port.")
     port: int = option(8000, "TCP port; 0 picks a free one.", minimum=0, maximum=65535)
     uds: str | None = option(
         None,
@@ -138,7 +143,23 @@ class ServerConfig:
         1, "Tokens between two chunks of a stream; the first is sent at once.", minimum=1, maximum=1024
     )
     max_logprobs: int = option(20, "Most alternatives a request may ask for with logprobs.", minimum=0, maximum=100)
+    unknown_fields: UnknownFields = option(
+        "error",
+        "A body with a field that nobody knows. error: refused; warn: the field is left out, and named in the header "
+        "x-engined-warning.",
+    )
     max_body_size: int = option(4 << 20, "Largest request body in bytes.", kind="bytes", minimum=1024)
+    responses_store_size: int = option(
+        1000, "Responses of /v1/responses that are kept in memory, the newest; 0 keeps none.", minimum=0
+    )
+    responses_store_memory: int = option(
+        64 << 20, "Most bytes that kept responses may take; the oldest go first.", kind="bytes", minimum=0
+    )
+    data_dir: str | None = option(
+        None,
+        "Folder of uploaded files and batches. Default: engined in the user's data folder, ~/.local/share/engined.",
+        metavar="PATH",
+    )
     shutdown_timeout: float = option(30.0, "Seconds that running requests get to finish after SIGTERM.", minimum=0)
     log_level: LogLevelName = option("info", "Least severe level that is logged.")
 

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable
+from typing import Literal
 
-from engined.cache.kv_cache_manager import KVCacheManager
+from engined.cache.sequence_cache import SequenceCache
 from engined.core.commands import (
     AbortRequests,
     AddRequest,
@@ -21,9 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 class EngineCore:
-    """Joins the scheduler (policy), the KV cache (bookkeeping) and the executor (the model)."""
+    """Joins the scheduler (policy), the KV cache (bookkeeping) and the executor (the model).
 
-    def __init__(self, scheduler: Scheduler, cache: KVCacheManager, executor: Executor) -> None:
+    A step of a model that generates ends with `sample_tokens`, one of a pooling model with `execute_model`.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, cache: SequenceCache, executor: Executor, runner: Literal["generate", "pooling"]
+    ) -> None:
+        self._samples = runner == "generate"
         self._scheduler = scheduler
         self._cache = cache
         self._executor = executor
@@ -39,10 +46,12 @@ class EngineCore:
         """
         plan = self._scheduler.schedule()
         forward = self._executor.execute_model(plan)
-        sample = self._executor.sample_tokens()
+        sample = self._executor.sample_tokens() if self._samples else None
         while_running()
-        forward.result()
-        result = sample.result()
+        result = forward.result()
+        if sample is not None:
+            result = sample.result()
+        assert result is not None, "only a step that samples ends with the second call"
         while_running()
         outputs = self._scheduler.update_from_output(plan, result)
         return [Send(client_index, message) for client_index, message in outputs.items()]

@@ -19,6 +19,7 @@ import msgspec
 
 from engined import __version__
 from engined.cache.kv_cache_manager import KVCacheManager
+from engined.cache.sequence_cache import NoCache, SequenceCache
 from engined.core.busy_loop import BusyLoop
 from engined.core.clients import ClientTable
 from engined.core.commands import InputQueue, OutputQueue, Send
@@ -56,12 +57,7 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     inputs: InputQueue = queue.SimpleQueue()
     outputs: OutputQueue = queue.SimpleQueue()
     clients = ClientTable()
-    cache = KVCacheManager(
-        num_blocks=settings.num_kv_blocks,
-        block_size=settings.config.cache.block_size,
-        enable_prefix_caching=settings.config.cache.enable_prefix_caching,
-        hash_secret=secrets.token_bytes(32),
-    )
+    cache = _create_cache(settings)
     scheduler = Scheduler(settings.config.scheduler, cache, settings.max_model_len, time.monotonic)
     input_thread = InputThread(sources, clients, inputs, RequestFactory(settings, cache.hasher))
     ready = _describe(settings)
@@ -72,13 +68,25 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     gc.freeze()
     child.report_ready(num_kv_blocks=ready.num_kv_blocks, max_model_len=ready.max_model_len, dtype=ready.dtype)
     try:
-        BusyLoop(EngineCore(scheduler, cache, executor), inputs, outputs).run()
+        BusyLoop(EngineCore(scheduler, cache, executor, settings.model_info.runner), inputs, outputs).run()
     except Exception as error:
         outputs.put(Send(None, EngineFatal(cause=str(error) or type(error).__name__)))
         raise
     finally:
         outputs.put(None)
         output_thread.join(timeout=1.0)
+
+
+def _create_cache(settings: EngineSettings) -> SequenceCache:
+    config = settings.config
+    if settings.model_info.encoder is not None:
+        return NoCache(config.scheduler.max_num_batched_tokens)
+    return KVCacheManager(
+        num_blocks=settings.num_kv_blocks,
+        block_size=config.cache.block_size,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        hash_secret=secrets.token_bytes(32),
+    )
 
 
 def _describe(settings: EngineSettings) -> EngineReady:

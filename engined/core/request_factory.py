@@ -11,11 +11,11 @@ class RequestFactory:
     """Checks a message against the model once more, so that nothing a frontend let through can harm a neighbour."""
 
     def __init__(self, settings: EngineSettings, hasher: BlockHasher | None) -> None:
-        self._vocab_size = settings.model_info.vocab_size
+        self._model_info = settings.model_info
         self._max_model_len = settings.max_model_len
         self._hasher = hasher
 
     def make(self, message: EngineCoreRequest, client_index: int) -> Request:
         """Build the request, with the block hashes of its prompt. Raises RequestError if a value is out of range."""
-        validate_request(message, self._vocab_size, self._max_model_len)
+        validate_request(message, self._model_info, self._max_model_len)
         return Request(message, client_index, self._hasher)

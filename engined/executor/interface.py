@@ -11,6 +11,7 @@ ProgressReporter = Callable[[str], None]
 
 class Executor(ABC):
     """One step is two calls: `execute_model` runs the forward and parks the logits, `sample_tokens` ends the step.
+    A step of a pooling model is one call: `execute_model` gives its result.
 
     Both return at once with a future, so that the core works while the model runs. They are called by one thread, in
     that order. Any exception from a future means that the whole group of ranks is unusable.
@@ -21,8 +22,11 @@ class Executor(ABC):
         """Load the weights, allocate the KV cache, warm up. Raises ModelError, StartupError."""
 
     @abstractmethod
-    def execute_model(self, plan: SchedulerOutput) -> Future[None]:
-        """Apply the plan and run the forward; the future is done when the logits are parked."""
+    def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+        """Apply the plan and run the forward; the future is done when the logits are parked, and then holds None.
+
+        Of a pooling model it holds the result.
+        """
 
     @abstractmethod
     def sample_tokens(self) -> Future[ModelRunnerOutput]:

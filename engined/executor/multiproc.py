@@ -127,11 +127,11 @@ class MultiProcExecutor(Executor):
             if self._stopping.is_set():
                 return
 
-    def execute_model(self, plan: SchedulerOutput) -> Future[None]:
-        return self._thread.submit(self._broadcast, MessageType.EXECUTE, encode(plan))
+    def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+        return self._thread.submit(self._execute, encode(plan))
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        return self._thread.submit(self._sample)
+        return self._thread.submit(self._ask, MessageType.SAMPLE, _EMPTY)
 
     def release_memory(self) -> Future[None]:
         return self._thread.submit(self._broadcast, MessageType.RELEASE, _EMPTY)
@@ -143,8 +143,15 @@ class MultiProcExecutor(Executor):
         except OSError as error:
             raise self._dead() from error
 
-    def _sample(self) -> ModelRunnerOutput:
-        self._broadcast(MessageType.SAMPLE, _EMPTY)
+    def _execute(self, payload: bytes) -> ModelRunnerOutput | None:
+        if self._settings.model_info.runner == "pooling":
+            return self._ask(MessageType.EXECUTE, payload)
+        self._broadcast(MessageType.EXECUTE, payload)
+        return None
+
+    def _ask(self, type: MessageType, payload: bytes) -> ModelRunnerOutput:
+        """Send one frame to every rank; the answer of rank 0."""
+        self._broadcast(type, payload)
         try:
             frame = self._ranks[0].channel.receive()
         except OSError as error:

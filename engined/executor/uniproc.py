@@ -22,7 +22,7 @@ class UniProcExecutor(Executor):
     def initialize(self) -> None:
         self._thread.submit(self._worker.initialize).result()
 
-    def execute_model(self, plan: SchedulerOutput) -> Future[None]:
+    def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         return self._thread.submit(self._worker.execute_model, plan)
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:

@@ -9,7 +9,7 @@ from engined.layers.activation import SiluAndMul
 from engined.layers.context import LayerContext
 from engined.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from engined.layers.norm import RMSNorm
-from engined.layers.rotary import apply_rotary
+from engined.layers.rotary import Rotation
 from engined.layers.tensor_spec import TensorSpec
 
 
@@ -29,8 +29,8 @@ class SelfAttention(nn.Module):
         self.attention = Attention()
         self.o_proj = RowParallelLinear(info.num_attention_heads * head_dim, hidden_size, has_output_bias, context)
 
-    def forward(self, hidden: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """hidden [num_tokens, hidden_size]; angles from `RotaryEmbedding` -> [num_tokens, hidden_size]"""
+    def forward(self, hidden: Tensor, rotation: Rotation) -> Tensor:
+        """hidden [num_tokens, hidden_size] -> the same shape"""
         num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
         heads = self.qkv_proj(hidden).unflatten(1, (-1, self.head_dim))
         queries_and_keys, values = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
@@ -39,7 +39,7 @@ class SelfAttention(nn.Module):
                 (self.q_norm(queries_and_keys[:, :num_heads]), self.k_norm(queries_and_keys[:, num_heads:])), dim=1
             )
         # Rotated together: at one token every call costs more than its arithmetic.
-        rotated = apply_rotary(queries_and_keys, *angles)
+        rotated = rotation.apply(queries_and_keys)
         output: Tensor = self.o_proj(self.attention(rotated[:, :num_heads], rotated[:, num_heads:], values))
         return output
 
@@ -58,7 +58,7 @@ class GatedMLP(nn.Module):
         super().__init__()
         inner = info.intermediate_size
         self.gate_up_proj = MergedColumnParallelLinear(info.hidden_size, (inner, inner), has_bias, context)
-        self.activation = SiluAndMul()
+        self.activation = SiluAndMul(self.gate_up_proj.output_sizes[0], context)
         self.down_proj = RowParallelLinear(inner, info.hidden_size, has_bias, context)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -82,10 +82,11 @@ class DecoderLayer(nn.Module):
         self.post_attention_norm = RMSNorm(info.hidden_size, info.rms_norm_eps, context)
         self.mlp = mlp
 
-    def forward(self, hidden: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """hidden [num_tokens, hidden_size] -> the same shape"""
-        attended: Tensor = hidden + self.self_attention(self.input_norm(hidden), angles)
-        output: Tensor = attended + self.mlp(self.post_attention_norm(attended))
+    def forward(self, stream: Tensor, update: Tensor | None, rotation: Rotation) -> Tensor:
+        """`stream` [num_tokens, hidden_size] is the residual stream, to which `update`, from the layer before, is added
+        in place; returns this layer's own update, which is still to be added."""
+        attended: Tensor = self.self_attention(self.input_norm.add_and_norm(stream, update), rotation)
+        output: Tensor = self.mlp(self.post_attention_norm.add_and_norm(stream, attended))
         return output
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:

@@ -1,7 +1,7 @@
 """A decoder-only language model: embedding, layers of some family, final norm, output head.
 
-The model runner calls `forward` inside a forward context, then `compute_logits` on the rows that need logits. The model
-knows nothing of requests.
+The model runner calls `forward` inside a forward context, then `compute_logits` on the rows that need logits. A pooling
+runner uses the hidden states themselves, so its model has no head. The model knows nothing of requests.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,9 @@ from engined.layers.norm import RMSNorm
 from engined.layers.rotary import RotaryEmbedding
 from engined.layers.tensor_spec import TensorSpec
 from engined.layers.vocabulary import ParallelLMHead, VocabParallelEmbedding
-from engined.layers.weight_method import WeightMethod
 from engined.models.blocks import DecoderLayer
 from engined.models.checkpoint import Checkpoint
-from engined.models.loader import load_tensors
+from engined.models.loader import load_model
 
 
 class CausalLM(nn.Module):
@@ -32,22 +31,25 @@ class CausalLM(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = RMSNorm(info.hidden_size, info.rms_norm_eps, context)
         tied_to = self.embed_tokens if info.tie_word_embeddings else None
-        self.lm_head = ParallelLMHead(info.vocab_size, info.hidden_size, context, tied_to)
+        self.lm_head = (
+            ParallelLMHead(info.vocab_size, info.hidden_size, context, tied_to) if info.runner == "generate" else None
+        )
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """int64 ids and positions [num_tokens] -> hidden states [num_tokens, hidden_size], after the final norm"""
-        hidden = self.embed_tokens(input_ids)
-        angles = self.rotary(positions)
+        stream: Tensor = self.embed_tokens(input_ids)
+        rotation = self.rotary(positions)
+        update: Tensor | None = None
         for layer in self.layers:
-            hidden = layer(hidden, angles)
-        output: Tensor = self.norm(hidden)
-        return output
+            update = layer(stream, update, rotation)
+        return self.norm.add_and_norm(stream, update)
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
         """hidden [rows, hidden_size] -> float32 logits [rows, vocab_size] on rank 0.
 
         The other ranks must call it too; they get None.
         """
+        assert self.lm_head is not None, "a pooling model has no logits"
         logits: Tensor | None = self.lm_head(hidden)
         return logits
 
@@ -55,17 +57,22 @@ class CausalLM(nn.Module):
         """The attention of each layer, in order; each needs a backend and a KV cache bound."""
         return [module for module in self.modules() if isinstance(module, Attention)]
 
-    def tensor_specs(self) -> list[TensorSpec]:
-        """Everything that this rank loads."""
-        specs = self.embed_tokens.tensor_specs("model.embed_tokens") + self.norm.tensor_specs("model.norm")
+    def zero_kv_blocks(self, block_ids: list[int]) -> None:
+        """Overwrite these blocks in the KV cache of every layer."""
+        if block_ids:
+            for layer in self.attention_layers():
+                layer.kv_cache.zero_blocks(block_ids)
+
+    def tensor_specs(self, prefix: str = "model.") -> list[TensorSpec]:
+        """Everything that this rank loads; `prefix` stands before all names but the head's."""
+        specs = self.embed_tokens.tensor_specs(f"{prefix}embed_tokens") + self.norm.tensor_specs(f"{prefix}norm")
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
-            specs += layer.tensor_specs(f"model.layers.{i}")
-        return specs + self.lm_head.tensor_specs("lm_head")
+            specs += layer.tensor_specs(f"{prefix}layers.{i}")
+        return specs if self.lm_head is None else specs + self.lm_head.tensor_specs("lm_head")
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Fill all weights. Raises CheckpointError, before anything is read, if the tensors do not fit the model."""
-        load_tensors(self.tensor_specs(), checkpoint)
-        for module in self.modules():
-            if isinstance(module, WeightMethod):
-                module.finish_load()
+        # A model that was saved without its head has no prefix.
+        prefix = "" if "embed_tokens.weight" in checkpoint.shapes else "model."
+        load_model(self, self.tensor_specs(prefix), checkpoint)

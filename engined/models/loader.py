@@ -1,16 +1,18 @@
 """Opens a checkpoint and fills a model from it: every name and shape is checked, then the wanted parts are read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.safetensors_file import SafetensorsFolder
 from engined.errors import CheckpointError
 from engined.layers.tensor_spec import TensorSpec
+from engined.layers.weight_method import WeightMethod
 from engined.models.checkpoint import Checkpoint, GgufCheckpoint, SafetensorsCheckpoint
 
 _MAX_NAMES_SHOWN = 8
@@ -23,18 +25,29 @@ def open_checkpoint(info: ModelInfo) -> Checkpoint:
     return SafetensorsCheckpoint(SafetensorsFolder.open(Path(info.path)))
 
 
-def load_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
+def load_model(
+    model: nn.Module, specs: Sequence[TensorSpec], checkpoint: Checkpoint, *, unused: Collection[str] = ()
+) -> None:
+    """Fill all weights of `model`, whose tensors `specs` are, and let them be packed. Raises as `load_tensors` does."""
+    load_tensors(specs, checkpoint, unused=unused)
+    for module in model.modules():
+        if isinstance(module, WeightMethod):
+            module.finish_load()
+
+
+def load_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint, *, unused: Collection[str] = ()) -> None:
     """Fill the destination of every spec.
 
-    Raises CheckpointError, before anything is read, that lists all tensors that are missing, misshaped or not wanted.
+    `unused` names tensors that may be there and are not read. Raises CheckpointError, before anything is read, that
+    lists all tensors that are missing, misshaped or not wanted.
     """
-    check_tensors(specs, checkpoint)
+    check_tensors(specs, checkpoint, unused)
     with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="load") as pool:
         for _ in pool.map(lambda spec: checkpoint.read_into(spec.name, spec.slices, spec.destination), specs):
             pass
 
 
-def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
+def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint, unused: Collection[str] = ()) -> None:
     """Compare what the model wants with what the checkpoint has; raises CheckpointError."""
     wanted = {spec.name: spec.shape for spec in specs}
     missing = [checkpoint.describe(name) for name in wanted if name not in checkpoint.shapes]
@@ -43,7 +56,8 @@ def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint) -> None:
         for name, shape in wanted.items()
         if name in checkpoint.shapes and checkpoint.shapes[name] != shape
     ]
-    extra = [checkpoint.describe(name) for name in checkpoint.shapes if name not in wanted and not _is_harmless(name)]
+    known = {*wanted, *unused}
+    extra = [checkpoint.describe(name) for name in checkpoint.shapes if name not in known and not _is_harmless(name)]
     problems = [
         f"{what}: {_shorten(names)}"
         for what, names in (("missing", missing), ("of the wrong shape", misshaped), ("not part of the model", extra))

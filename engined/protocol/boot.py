@@ -19,6 +19,8 @@ class EngineSettings:
     max_model_len: int
     num_threads: int
     """Compute threads of one rank."""
+    kernel_cache: str | None = None
+    """Folder of the kernels that are built on this machine; None computes with plain torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

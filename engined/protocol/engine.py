@@ -6,6 +6,7 @@ Times are seconds of CLOCK_MONOTONIC, which all processes of a machine share.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 
 
@@ -43,8 +44,12 @@ class EngineCoreRequest:
     arrival_time: float
     priority: int = 0
     """Lower runs first under the priority policy."""
+    is_background: bool = False
+    """It runs on what the others leave over, under both policies: a line of a batch."""
     cache_salt: str | None = None
     """Prefix blocks are only shared between requests with the same salt."""
+    pooling: PoolingParams | None = None
+    """Given for a request that is pooled and generates nothing; its `sampling` is then SamplingParams(max_tokens=0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,8 @@ class EngineCoreOutputs:
     prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
     """The next positions of the prompt, in order; the first position of a prompt has no entry."""
     started: dict[str, Started] = field(default_factory=dict)
+    pooled: dict[str, list[float]] = field(default_factory=dict)
+    """The embedding, or the scores of the classes, of a pooled request that ends in this frame."""
     finished: dict[str, Finished] = field(default_factory=dict)
     stats: SchedulerStats | None = None
     timestamp: float = 0.0

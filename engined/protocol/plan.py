@@ -7,6 +7,7 @@ Workers append the tokens that they sample themselves, so a decode step names a 
 from dataclasses import dataclass, field
 
 from engined.protocol.engine import TokenLogprobs
+from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 
 
@@ -20,8 +21,10 @@ class NewRequestData:
     num_prompt_tokens: int
     sampling: SamplingParams
     block_ids: list[int]
+    """Empty for an encoder, which keeps no KV cache."""
     num_computed_tokens: int
     """Tokens whose KV entries already exist: the prefix hit."""
+    pooling: PoolingParams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +47,15 @@ class SchedulerOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRunnerOutput:
-    """The result of one step: `request_ids[i]` sampled `sampled_token_ids[i]`. Requests in mid-prompt are absent."""
+    """The result of one step: `request_ids[i]` sampled `sampled_token_ids[i]`. Requests in mid-prompt are absent.
+
+    Of a pooling model it holds what was pooled, and nothing was sampled.
+    """
 
     request_ids: list[str] = field(default_factory=list)
     sampled_token_ids: list[list[int]] = field(default_factory=list)
     logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    pooled: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that must end with an error, for example because their logits are not finite."""

@@ -4,8 +4,10 @@ core, so that nothing which slipped through can harm a neighbour. Both raise Req
 import math
 from collections.abc import Iterable
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ContextLengthError, RequestError
 from engined.protocol.engine import EngineCoreRequest
+from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 
 MAX_LOGIT_BIAS = 1024
@@ -13,13 +15,20 @@ MAX_BAD_WORDS = 128
 MAX_STOP_TOKEN_IDS = 1024
 
 
-def validate_request(request: EngineCoreRequest, vocab_size: int, max_model_len: int) -> None:
+def validate_request(request: EngineCoreRequest, info: ModelInfo, max_model_len: int) -> None:
     """Check one request against the model. Raises RequestError."""
+    vocab_size = info.vocab_size
+    if (request.pooling is not None) != (info.runner == "pooling"):
+        raise RequestError(
+            f"the model runs as --runner {info.runner}, and the request asks for the other", param="model"
+        )
     num_prompt = len(request.prompt_token_ids)
     if num_prompt == 0:
         raise RequestError("the prompt is empty: send at least one token", param="prompt")
     _check_ids("prompt", request.prompt_token_ids, vocab_size)
     validate_sampling(request.sampling, vocab_size)
+    if request.pooling is not None:
+        validate_pooling(request.pooling, num_prompt, info)
     # One position more than the prompt is needed to generate anything at all.
     if num_prompt + min(request.sampling.max_tokens, 1) > max_model_len:
         raise ContextLengthError(
@@ -46,6 +55,22 @@ def validate_sampling(sampling: SamplingParams, vocab_size: int) -> None:
         )
     _check_range("seed", sampling.seed, 0, 2**64 - 1)
     _check_lists(sampling, vocab_size)
+
+
+def validate_pooling(pooling: PoolingParams, num_tokens: int, info: ModelInfo) -> None:
+    """Check how a prompt of `num_tokens` is pooled. Raises RequestError for the first setting that is out."""
+    if pooling.dimensions is not None:
+        _check_range("dimensions", pooling.dimensions, 1, info.hidden_size)
+    types = pooling.token_type_ids
+    if types is None:
+        return
+    # RoBERTa has one kind of segment and reads pairs all the same: the worker leaves the segments out.
+    num_types = 0 if info.encoder is None else max(info.encoder.type_vocab_size, 2)
+    if len(types) != num_tokens or not all(0 <= segment < num_types for segment in types):
+        raise RequestError(
+            f"token_type_ids must give each of the {num_tokens} tokens a segment below {num_types}",
+            param="token_type_ids",
+        )
 
 
 def _check_lists(sampling: SamplingParams, vocab_size: int) -> None:

@@ -26,6 +26,10 @@ class OutputBuffer:
         """Report the next positions of a prompt; at most once a step for each request."""
         self._outputs_for(request).prompt_logprobs[request.request_id] = entries
 
+    def add_pooled(self, request: Request, vector: list[float]) -> None:
+        """Report the result of a pooled request, which ends now."""
+        self._outputs_for(request).pooled[request.request_id] = vector
+
     def add_finished(self, request: Request, finished: Finished) -> None:
         """Report the end of a request."""
         self._outputs_for(request).finished[request.request_id] = finished

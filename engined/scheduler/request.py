@@ -28,6 +28,7 @@ class Request:
         "block_hashes",
         "block_table",
         "client_index",
+        "is_background",
         "max_num_tokens",
         "min_num_tokens",
         "num_computed_tokens",
@@ -35,11 +36,13 @@ class Request:
         "num_prompt_logprobs_sent",
         "num_prompt_tokens",
         "pending_start",
+        "pooling",
         "priority",
         "reads_prefix_cache",
         "request_id",
         "sampling",
         "sort_key",
+        "spare_shift",
         "status",
         "stop_token_ids",
         "token_ids",
@@ -54,12 +57,16 @@ class Request:
         self.client_index = client_index
         self.arrival_time = message.arrival_time
         self.priority = message.priority
+        self.is_background = message.is_background
         self.sampling = message.sampling
+        self.pooling = message.pooling
         self.token_ids = list(message.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
         self.status = RequestStatus.WAITING
         self.num_preemptions = 0
+        self.spare_shift = 0
+        """How often the cache was too small for it and those before it; see Scheduler."""
 
         self.min_num_tokens = self.num_prompt_tokens + self.sampling.min_tokens
         """Prompt and output, in tokens, that must exist before a stop token counts."""

@@ -13,6 +13,7 @@ class RequestQueue:
     """A sorted list. Both policies are a sort key, so a preempted request finds its old place again by itself.
 
     fcfs: order of arrival here. priority: lower `priority` first, then arrival time, then order of arrival here.
+    Under both, background requests come behind all others.
     """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
@@ -27,9 +28,9 @@ class RequestQueue:
         """Give a new request its place."""
         self._num_added += 1
         if self._policy == "priority":
-            request.sort_key = (request.priority, request.arrival_time, self._num_added)
+            request.sort_key = (request.is_background, request.priority, request.arrival_time, self._num_added)
         else:
-            request.sort_key = (self._num_added,)
+            request.sort_key = (request.is_background, self._num_added)
         insort(self._requests, request, key=sort_key)
 
     def put_back(self, request: Request) -> None:

@@ -4,10 +4,10 @@ Runs in the engine core's busy loop, on one thread. A step is `schedule`, the mo
 be added, aborted and failed between any two of these calls.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 
-from engined.cache.kv_cache_manager import KVCacheManager
+from engined.cache.sequence_cache import SequenceCache
 from engined.config.schema import SchedulerConfig
 from engined.protocol.engine import (
     EngineCoreOutputs,
@@ -27,14 +27,28 @@ from engined.scheduler.stop import check_stop
 class _Step:
     """The plan of a step while it is made."""
 
-    __slots__ = ("has_preempted", "new_block_ids", "new_requests", "num_scheduled_tokens", "token_budget")
+    __slots__ = (
+        "is_closed",
+        "is_closed_to_background",
+        "new_block_ids",
+        "new_requests",
+        "num_scheduled_tokens",
+        "token_budget",
+    )
 
     def __init__(self, token_budget: int) -> None:
         self.token_budget = token_budget
         self.num_scheduled_tokens: dict[str, int] = {}
         self.new_block_ids: dict[str, list[int]] = {}
         self.new_requests: list[NewRequestData] = []
-        self.has_preempted = False
+        self.is_closed = False
+        """A request lost its place for want of blocks, so nobody enters."""
+        self.is_closed_to_background = False
+        """A background request lost its place, so no other one enters."""
+
+    def admits(self, request: Request) -> bool:
+        """Whether a waiting request may enter in this step."""
+        return not (self.is_closed_to_background if request.is_background else self.is_closed)
 
 
 class Scheduler:
@@ -46,23 +60,32 @@ class Scheduler:
     - Every running request gets at least one token in every step: none is admitted without one, and a prefill leaves
       one for each request behind it. So no prompt, however long, makes a stream skip a step.
     - A request enters with blocks for all its tokens, so prefills cannot take blocks from each other, and only when its
-      turn has come: nothing overtakes the first of the queue. A waiting request never displaces a running one.
+      turn has come: nothing overtakes the first of the queue. A waiting request never displaces a running one, except
+      as follows.
+    - Background requests run on what the others leave over. They stand behind all others, and when another one lacks a
+      seat or blocks, the last of them is preempted for it, in the same step; while another one waits, each prefill of
+      theirs is held to one token. So if after a plan any other request still waits, then no background request runs
+      beside it, or the step's tokens went to others, less one for each background request.
     - The first in order is never preempted, and a sequence never outgrows the whole cache (it ends with "length"). So
       under fcfs a request ends at the latest after as many steps as it and all requests before it have prompt and
       output tokens together. Under priority, better requests that keep arriving can hold it up for ever; without
       them, it waits at most for those that run and those that are better.
-    - A request that was preempted comes back only with twice the spare blocks of the last time, or when nothing runs.
-      So under fcfs it is preempted at most log2(number of blocks) + 1 times.
+    - A sequence that cannot be resumed (an encoder's) runs whole in one step, or waits for the next one. A prompt that
+      no step can hold is refused, so the first of the queue always enters a step of its own.
+    - A request that was preempted for want of blocks comes back only with twice the spare blocks of the last time, or
+      when nothing runs. So under fcfs it is preempted at most log2(number of blocks) + 1 times (a background request:
+      as often as others come).
     """
 
     def __init__(
         self,
         config: SchedulerConfig,
-        cache: KVCacheManager,
+        cache: SequenceCache,
         max_model_len: int,
         clock: Callable[[], float],
     ) -> None:
-        self._max_num_seqs = config.max_num_seqs
+        # Each needs a token in every step; with seats to spare, there are tokens for a newcomer too.
+        self._max_num_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
         self._max_num_batched_tokens = config.max_num_batched_tokens
         self._max_tokens_of_one = config.long_prefill_token_threshold or config.max_num_batched_tokens
         self._max_sequence_len = min(max_model_len, cache.num_token_slots)
@@ -161,8 +184,7 @@ class Scheduler:
         """
         step = _Step(self._max_num_batched_tokens)
         self._schedule_running(step)
-        if not step.has_preempted:
-            self._schedule_waiting(step)
+        self._schedule_waiting(step)
         removed_request_ids, self._removed_request_ids = self._removed_request_ids, []
         self._num_steps += 1
         return SchedulerOutput(
@@ -178,19 +200,23 @@ class Scheduler:
     def _schedule_running(self, step: _Step) -> None:
         running, allocate_slots = self._running, self._cache.allocate_slots
         num_scheduled_tokens, token_budget = step.num_scheduled_tokens, step.token_budget
+        others_wait = bool(self._waiting) and not self._waiting.first().is_background
         num_served = 0
         while num_served < len(running):
             request = running[num_served]
             num_new_tokens = len(request.token_ids) - request.num_computed_tokens
             if num_new_tokens > 1:
                 num_behind = len(running) - num_served - 1
-                num_new_tokens = min(num_new_tokens, self._max_tokens_of_one, token_budget - num_behind)
+                most = 1 if others_wait and request.is_background else self._max_tokens_of_one
+                num_new_tokens = min(num_new_tokens, most, token_budget - num_behind)
             new_block_ids = allocate_slots(request, num_new_tokens)
             if new_block_ids is None:
                 # The victim has got nothing in this step yet: it is behind, or it is this request itself.
                 assert len(running) > 1, "a sequence outgrew the whole cache"
-                self._preempt(running.pop())
-                step.has_preempted = True
+                victim = running.pop()
+                victim.spare_shift += 1
+                step.is_closed |= not victim.is_background
+                self._preempt(victim, step)
                 continue
             if new_block_ids:
                 step.new_block_ids[request.request_id] = new_block_ids
@@ -200,11 +226,9 @@ class Scheduler:
         step.token_budget = token_budget
 
     def _schedule_waiting(self, step: _Step) -> None:
-        while self._waiting and len(self._running) < self._max_num_seqs and step.token_budget > 0:
+        while self._waiting and step.admits(self._waiting.first()):
             request = self._waiting.first()
-            # Room for the running requests to grow, or the newcomer would soon be their victim; see the class.
-            num_spare_blocks = len(self._running) << request.num_preemptions
-            num_cached_tokens = self._cache.allocate_sequence(request, num_spare_blocks)
+            num_cached_tokens = self._find_room(request, step)
             if num_cached_tokens is None:
                 break
             self._waiting.remove(request)
@@ -220,8 +244,35 @@ class Scheduler:
                     sampling=request.sampling,
                     block_ids=self._cache.block_ids(request),
                     num_computed_tokens=num_cached_tokens,
+                    pooling=request.pooling,
                 )
             )
+
+    def _find_room(self, request: Request, step: _Step) -> int | None:
+        """Allocate the blocks of a waiting request, if it can enter now; the number of its cached tokens.
+
+        Background requests leave for one that is none, the last first, until it can.
+        """
+        running = self._running
+        while True:
+            if len(running) < self._max_num_seqs:
+                num_needed = 1 if self._cache.can_resume else len(request.token_ids)
+                if num_needed > step.token_budget:
+                    return None
+                # Room for the running requests to grow, or the newcomer would soon be their victim; see the class.
+                num_spare_blocks = self._num_running_before(request) << request.spare_shift
+                num_cached_tokens = self._cache.allocate_sequence(request, num_spare_blocks)
+                if num_cached_tokens is not None:
+                    return num_cached_tokens
+            if request.is_background or not running or not running[-1].is_background:
+                return None
+            self._preempt(running.pop(), step)
+
+    def _num_running_before(self, request: Request) -> int:
+        """Running requests of which this one can be the victim."""
+        if request.is_background or not self._running or not self._running[-1].is_background:
+            return len(self._running)
+        return bisect_left(self._running, (True,), key=sort_key)
 
     def _start(self, request: Request, num_cached_tokens: int) -> None:
         if request.status is RequestStatus.WAITING:
@@ -233,7 +284,11 @@ class Scheduler:
         request.num_computed_tokens = num_cached_tokens
         insort(self._running, request, key=sort_key)
 
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, request: Request, step: _Step) -> None:
+        """Send a request that has just left the running ones back to the queue, with what the step had for it."""
+        step.token_budget += step.num_scheduled_tokens.pop(request.request_id, 0)
+        step.new_block_ids.pop(request.request_id, None)
+        step.is_closed_to_background = True
         self._cache.free(request)
         self._removed_request_ids.append(request.request_id)
         request.status = RequestStatus.PREEMPTED
@@ -264,7 +319,11 @@ class Scheduler:
                 self._cache.publish_computed_blocks(request)
             if result.prompt_logprobs and request_id in result.prompt_logprobs:
                 self._report_prompt_logprobs(request, num_scheduled_tokens, result.prompt_logprobs[request_id])
-            if request.num_computed_tokens == len(request.token_ids):
+            if request.num_computed_tokens < len(request.token_ids):
+                continue
+            if request.pooling is not None:
+                self._take_pooled(request, result)
+            else:
                 self._append_tokens(request, sampled.get(request_id), result)
         return self.take_pending_outputs()
 
@@ -294,6 +353,15 @@ class Scheduler:
             num_appended = len(request.token_ids) - num_tokens_before
             self._outputs.add_tokens(request, new_token_ids[:num_appended], logprobs and logprobs[:num_appended])
             self._finish(request, finished)
+
+    def _take_pooled(self, request: Request, result: ModelRunnerOutput) -> None:
+        """End a pooled request with its result."""
+        vector = result.pooled.get(request.request_id)
+        if vector is None:
+            self.fail_requests({request.request_id: "the worker gave no result for this request"})
+            return
+        self._outputs.add_pooled(request, vector)
+        self._finish(request, Finished(reason=FinishReason.STOP, num_preemptions=request.num_preemptions))
 
     def _report_prompt_logprobs(
         self, request: Request, num_scheduled_tokens: int, entries: list[TokenLogprobs]

@@ -1,9 +1,11 @@
 """What the supervisor starts: the engine core and the frontend, and what each of them is told."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from engined.checkpoint.model_info import ModelInfo
+from engined.config.directories import cache_directory
 from engined.config.memory_plan import MemoryPlan
 from engined.config.schema import Config
 from engined.process.environment import compute_environment
@@ -35,6 +37,7 @@ def core_spec(deployment: Deployment) -> ChildSpec:
         num_kv_blocks=plan.num_kv_blocks,
         max_model_len=plan.max_model_len,
         num_threads=deployment.num_threads,
+        kernel_cache=str(cache_directory(os.environ) / "kernels"),
     )
     return ChildSpec(
         name="EngineCore 0",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engined.protocol.plan import NewRequestData, SchedulerOutput
+from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 
 
@@ -36,6 +37,7 @@ class InputBatch:
         self.num_prompt_tokens = np.zeros(rows, dtype=np.int64)  # [R]
         self.num_blocks = np.zeros(rows, dtype=np.int64)  # [R]
         self.sampling: list[SamplingParams | None] = [None] * rows
+        self.pooling: list[PoolingParams | None] = [None] * rows
         self.temperature = np.zeros(rows, dtype=np.float32)  # [R]
         self.seed = np.zeros(rows, dtype=np.uint64)  # [R]
         self.request_ids: list[str] = [""] * rows
@@ -50,7 +52,7 @@ class InputBatch:
         """Free the row of a request; returns it, or None if the request never reached this batch."""
         row = self._row_of.pop(request_id, None)
         if row is not None:
-            self.sampling[row] = None
+            self.sampling[row] = self.pooling[row] = None
             self._free_rows.append(row)
         return row
 
@@ -68,6 +70,7 @@ class InputBatch:
         self.num_blocks[row] = 0
         self.append_blocks(row, new.block_ids)
         self.sampling[row] = new.sampling
+        self.pooling[row] = new.pooling
         self.temperature[row] = new.sampling.temperature
         self.seed[row] = new.sampling.seed
         return row

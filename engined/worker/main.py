@@ -11,7 +11,7 @@ from engined.ipc.frame import MessageType
 from engined.process.child import Child
 from engined.protocol.boot import WorkerBoot
 from engined.protocol.codec import decode, encode
-from engined.protocol.plan import SchedulerOutput
+from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
 from engined.worker.worker import Worker
 
 
@@ -25,15 +25,16 @@ def main(child: Child) -> int:
     gc.freeze()
     child.report_ready()
     while (frame := channel.receive()) is not None:
+        result: ModelRunnerOutput | None = None
         match frame.type:
             case MessageType.EXECUTE:
-                worker.execute_model(decode(frame.payload, SchedulerOutput))
+                result = worker.execute_model(decode(frame.payload, SchedulerOutput))
             case MessageType.SAMPLE:
                 result = worker.sample_tokens()
-                if boot.rank == 0:
-                    channel.send(MessageType.RESULT, encode(result))
             case MessageType.RELEASE:
                 worker.release_memory()
             case _:
                 raise ProtocolError(f"a core may not send {frame.type.name} to a worker")
+        if result is not None and boot.rank == 0:
+            channel.send(MessageType.RESULT, encode(result))
     return 0

@@ -51,9 +51,7 @@ class ModelRunner:
         """Apply the plan and run the forward; the logits stay here until `sample_tokens`."""
         self._parked = None
         self._update_batch(plan)
-        if plan.block_ids_to_zero:
-            for layer in self._model.attention_layers():
-                layer.kv_cache.zero_blocks(plan.block_ids_to_zero)
+        self._model.zero_kv_blocks(plan.block_ids_to_zero)
         if plan.num_tokens == 0:
             return
         inputs = build_inputs(self._batch, plan.num_scheduled_tokens)

@@ -5,21 +5,28 @@ import ctypes
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from engined.attention.backend import AttentionSpec
 from engined.attention.selector import select_backend
+from engined.kernels.cpu.library import load_cpu_kernels
+from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
+from engined.models.bert import BertModel
 from engined.models.causal_lm import CausalLM
 from engined.models.loader import open_checkpoint
-from engined.models.registry import build_model
+from engined.models.registry import build_encoder, build_model
 from engined.protocol.boot import EngineSettings
 from engined.protocol.plan import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 from engined.worker.distributed import create_group
+from engined.worker.encoder_runner import EncoderRunner
 from engined.worker.input_batch import BatchShape
 from engined.worker.model_runner import ModelRunner
+from engined.worker.pooling_runner import PoolingRunner
 
 logger = logging.getLogger(__name__)
 
@@ -42,39 +49,41 @@ class Worker:
         self._report_progress = report_progress
         self._rendezvous = rendezvous
         self._device = torch.device("cpu")
-        self._runner: ModelRunner | None = None
+        self._runner: ModelRunner | PoolingRunner | EncoderRunner | None = None
 
     def initialize(self) -> None:
         """Load the weights, allocate the KV cache, warm up. Raises ModelError when the checkpoint is not usable."""
         torch.set_num_threads(self._settings.num_threads)
         size = self._settings.config.parallel.tensor_parallel_size
         group = create_group(self._rank, size, self._rendezvous, self._device)
-        self._report_progress("loading weights")
         started = time.monotonic()
-        model = self._load_model(group)
+        context = self._create_context(group)
+        self._report_progress("loading weights")
+        if self._settings.model_info.encoder is not None:
+            self._runner = EncoderRunner(self._load_encoder(context))
+        else:
+            self._runner = self._create_decoder_runner(self._load_decoder(context), group)
         loaded = time.monotonic()
-        self._report_progress("allocating the KV cache")
-        self._allocate_kv_cache(model)
-        config = self._settings.config
-        shape = BatchShape(config.scheduler.max_num_seqs, self._settings.max_model_len, config.cache.block_size)
-        self._runner = ModelRunner(model, shape, group, self._settings.model_info.vocab_size)
         self._report_progress("warming up")
         self._warm_up()
         logger.info(
-            "weights loaded in %.2f s, cache and warm-up took %.2f s, %d compute threads",
+            "weights loaded in %.2f s, warm-up took %.2f s, %d compute threads",
             loaded - started,
             time.monotonic() - loaded,
             self._settings.num_threads,
         )
 
-    def execute_model(self, plan: SchedulerOutput) -> None:
-        """First call of a step; see ModelRunner."""
+    def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput | None:
+        """First call of a step: None; for a pooling model the only one, with the step's result."""
         assert self._runner is not None, "initialize first"
-        self._runner.execute_model(plan)
+        if isinstance(self._runner, ModelRunner):
+            self._runner.execute_model(plan)
+            return None
+        return self._runner.execute_model(plan)
 
     def sample_tokens(self) -> ModelRunnerOutput:
         """Second call of a step; see ModelRunner."""
-        assert self._runner is not None, "initialize first"
+        assert isinstance(self._runner, ModelRunner), "a pooling model samples nothing"
         return self._runner.sample_tokens()
 
     def release_memory(self) -> None:
@@ -83,50 +92,75 @@ class Worker:
         if trim is not None:  # musl has no such call, and no such habit
             trim(0)
 
-    def _load_model(self, group: TensorParallelGroup) -> CausalLM:
-        model = build_model(self._settings.model_info, _DTYPES[self._settings.dtype], group, self._device)
+    def _create_context(self, group: TensorParallelGroup) -> LayerContext:
+        kernels = None
+        if self._settings.kernel_cache is not None and self._device.type == "cpu":
+            self._report_progress("preparing the CPU kernels")
+            kernels = load_cpu_kernels(Path(self._settings.kernel_cache))
+        return LayerContext(dtype=_DTYPES[self._settings.dtype], device=self._device, tp=group, kernels=kernels)
+
+    def _load_encoder(self, context: LayerContext) -> BertModel:
+        model = build_encoder(self._settings.model_info, context)
         model.load(open_checkpoint(self._settings.model_info))
         return model
 
-    def _allocate_kv_cache(self, model: CausalLM) -> None:
-        info, size = self._settings.model_info, self._settings.config.parallel.tensor_parallel_size
+    def _load_decoder(self, context: LayerContext) -> CausalLM:
+        model = build_model(self._settings.model_info, context)
+        model.load(open_checkpoint(self._settings.model_info))
+        self._report_progress("allocating the KV cache")
+        self._allocate_kv_cache(model, context)
+        return model
+
+    def _create_decoder_runner(self, model: CausalLM, group: TensorParallelGroup) -> ModelRunner | PoolingRunner:
+        config, info = self._settings.config, self._settings.model_info
+        shape = BatchShape(config.scheduler.max_num_seqs, self._settings.max_model_len, config.cache.block_size)
+        if info.runner == "pooling":
+            return PoolingRunner(model, shape)
+        return ModelRunner(model, shape, group, info.vocab_size)
+
+    def _allocate_kv_cache(self, model: CausalLM, context: LayerContext) -> None:
+        info, size = self._settings.model_info, context.tp.size
         backend = select_backend(
             AttentionSpec(
-                device=self._device,
-                dtype=_DTYPES[self._settings.dtype],
+                device=context.device,
+                dtype=context.dtype,
                 kv_cache_dtype=_DTYPES[self._settings.kv_cache_dtype],
                 num_heads=info.num_attention_heads // size,
                 num_kv_heads=info.num_kv_heads // size,
                 head_dim=info.head_dim,
                 block_size=self._settings.config.cache.block_size,
                 sliding_window=info.sliding_window,
-            )
+            ),
+            context.kernels,
         )
         for layer in model.attention_layers():
             layer.bind(backend, backend.allocate_kv_cache(self._settings.num_kv_blocks))
 
     def _warm_up(self) -> None:
-        """Run a prefill and a decode step, so that the first request does not pay for the libraries' own set-up.
+        """Run a prompt, and a decode step if there are any, so that the first request does not pay for the libraries'
+        own set-up.
 
         The blocks it writes are free: no prefix of them is ever looked up.
         """
-        block_size = self._settings.config.cache.block_size
-        num_tokens = min(
-            _WARM_UP_TOKENS, self._settings.max_model_len - 1, self._settings.num_kv_blocks * block_size - 1
-        )
+        settings, block_size = self._settings, self._settings.config.cache.block_size
+        is_pooling = settings.model_info.runner == "pooling"
+        num_tokens = min(_WARM_UP_TOKENS, settings.max_model_len if is_pooling else settings.max_model_len - 1)
         new = NewRequestData(
             request_id="warm-up",
             token_ids=[0] * num_tokens,
             num_prompt_tokens=num_tokens,
             sampling=SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9),
-            block_ids=list(range(num_tokens // block_size + 1)),
+            block_ids=list(range(min(num_tokens // block_size + 1, settings.num_kv_blocks))),
             num_computed_tokens=0,
+            pooling=PoolingParams() if is_pooling else None,
         )
         prefill = SchedulerOutput(
             step_id=0, new_requests=[new], num_scheduled_tokens={"warm-up": num_tokens}, num_tokens=num_tokens
         )
         decode = SchedulerOutput(step_id=1, num_scheduled_tokens={"warm-up": 1}, num_tokens=1)
-        for plan in (prefill, decode):
-            self.execute_model(plan)
+        self.execute_model(prefill)
+        if not is_pooling:
+            self.sample_tokens()
+            self.execute_model(decode)
             self.sample_tokens()
         self.execute_model(SchedulerOutput(step_id=2, removed_request_ids=["warm-up"]))

@@ -64,6 +64,7 @@ class FakeEngine:
         client: int = 0,
         priority: int = 0,
         salt: str | None = None,
+        background: bool = False,
         **sampling: Any,
     ) -> Request:
         """Add a request; sampling fields by keyword."""
@@ -75,6 +76,7 @@ class FakeEngine:
             arrival_time=self.time,
             priority=priority,
             cache_salt=salt,
+            is_background=background,
         )
         self.records[request_id] = Record(message, client)
         self.worker.salts[request_id] = salt
@@ -164,9 +166,24 @@ class FakeEngine:
         assert 1 <= plan.num_tokens <= self.config.max_num_batched_tokens
         assert len(num_scheduled) <= self.config.max_num_seqs
         assert max(num_scheduled.values()) <= (self.config.long_prefill_token_threshold or plan.num_tokens)
-        # No running request skips a step, except by preemption; and then nobody enters.
+        # No running request skips a step, except by preemption; and then only better ones enter.
         preempted = [request_id for request_id in running_before if request_id not in self.running]
         assert [*running_before] == [key for key in running_before if (key in num_scheduled) != (key in preempted)]
-        assert not (preempted and plan.new_requests)
+        newcomers = [data.request_id for data in plan.new_requests]
+        assert not (preempted and newcomers) or (
+            self.background(preempted) == preempted and not self.background(newcomers)
+        )
         assert set(preempted) <= set(plan.removed_request_ids)
         assert num_scheduled.keys() == {*self.running}
+        self._check_background(plan)
+
+    def background(self, request_ids: list[str]) -> list[str]:
+        """Those of the ids that are background requests."""
+        return [request_id for request_id in request_ids if self.records[request_id].message.is_background]
+
+    def _check_background(self, plan: SchedulerOutput) -> None:
+        """Beside a request that waits, background requests get what it could not use: no seat, no block, no token."""
+        waiting = [request.request_id for request in self.scheduler._waiting._requests]
+        if self.background(waiting) != waiting and (background := self.background(self.running)):
+            assert all(plan.num_scheduled_tokens[request_id] == 1 for request_id in background)
+            assert plan.num_tokens == self.config.max_num_batched_tokens

@@ -7,13 +7,14 @@ from engined.scheduler.request import Request
 from engined.scheduler.request_queue import RequestQueue
 
 
-def make(name: str, priority: int = 0, arrival_time: float = 0.0) -> Request:
+def make(name: str, priority: int = 0, arrival_time: float = 0.0, *, background: bool = False) -> Request:
     message = EngineCoreRequest(
         request_id=name,
         prompt_token_ids=[1],
         sampling=SamplingParams(max_tokens=1),
         arrival_time=arrival_time,
         priority=priority,
+        is_background=background,
     )
     return Request(message, 0, None)
 

@@ -35,6 +35,7 @@ REQUEST = {
     "prompt": prompts,
     "client": st.integers(0, 2),
     "priority": st.integers(0, 2),
+    "background": st.sampled_from([False, False, True]),
     "salt": st.sampled_from([None, None, None, "pepper"]),
     "sampling": samplings,
 }
@@ -159,7 +160,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert keys == sorted(keys)
         if self.config["scheduling_policy"] == "fcfs":
             most = self.config["num_blocks"].bit_length()
-            assert all(request.num_preemptions <= most for request in scheduler._requests.values())
+            others = [request for request in scheduler._requests.values() if not request.is_background]
+            assert all(request.num_preemptions <= most for request in others)
 
     def teardown(self) -> None:
         if hasattr(self, "engine"):
