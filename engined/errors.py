@@ -10,6 +10,7 @@
     ├── StartupError                  a child process could not start
     ├── EngineDeadError               the engine, or one of its ranks, is gone
     ├── ProtocolError                 a peer sent a frame that breaks the protocol
+    ├── BatchError                    a batch file cannot be read, written or resumed
     └── RequestError                  one request is at fault: answered with a 4xx or 5xx
         └── ContextLengthError        the prompt does not fit the context or the KV cache
 
@@ -69,6 +70,12 @@ class EngineDeadError(EnginedError):
 
 class ProtocolError(EnginedError):
     """A peer sent a frame that breaks the protocol. The link must be closed."""
+
+
+class BatchError(EnginedError):
+    """A batch file cannot be read, written or resumed. The message names the file."""
+
+    exit_code = 65
 
 
 class RequestError(EnginedError):

@@ -1,16 +1,18 @@
 """Puts one frontend together: model files, engine link, routes. Frontend process; `server` runs what it builds."""
 
-import logging
-import time
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
 from engined.checkpoint.model_info import ModelInfo
+from engined.config.directories import data_directory
 from engined.config.schema import Config
 from engined.frontend.async_llm import AsyncLLM
 from engined.frontend.auth import ApiKeys, auth_middleware
-from engined.frontend.engine_client import EngineClient
+from engined.frontend.batches.answers import BatchAnswers
+from engined.frontend.batches.service import BatchService
 from engined.frontend.lifecycle import Lifecycle
 from engined.frontend.metrics import Metrics, MetricsPage
 from engined.frontend.middleware import (
@@ -19,18 +21,22 @@ from engined.frontend.middleware import (
     error_middleware,
     request_id_middleware,
 )
-from engined.frontend.output.output_processor import OutputProcessor
-from engined.frontend.rendering.chat_template import ChatTemplate
 from engined.frontend.rendering.renderer import Renderer
-from engined.frontend.rendering.template_source import find_chat_template
-from engined.frontend.rendering.tokenizer import ModelTokenizer, load_tokenizer
+from engined.frontend.routes.batches import BatchRoutes
+from engined.frontend.routes.body import add_field_warning
+from engined.frontend.routes.documentation import DocumentationRoutes
+from engined.frontend.routes.files import FileRoutes
 from engined.frontend.routes.generation import GenerationRoutes
+from engined.frontend.routes.messages import MessagesRoutes
 from engined.frontend.routes.models import ModelRoutes
 from engined.frontend.routes.operations import OperationRoutes
+from engined.frontend.routes.pooling import PoolingRoutes
+from engined.frontend.routes.responses import ResponsesRoutes
+from engined.frontend.routes.tokens import TokenRoutes
+from engined.frontend.serving.build import build_serving_context
 from engined.frontend.serving.context import ServingContext
-from engined.frontend.serving.sampling import SamplingResolver, resolve_defaults
 
-logger = logging.getLogger(__name__)
+MAX_BATCH_LINES_UNDER_WAY = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,7 @@ class Frontend:
     engine: AsyncLLM
     renderer: Renderer
     lifecycle: Lifecycle
+    batches: BatchService
 
 
 def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) -> Frontend:
@@ -48,21 +55,9 @@ def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) ->
 
     Raises ModelError or ConfigError if the model's files or the options do not allow it.
     """
-    tokenizer = load_tokenizer(model_info)
-    renderer = Renderer(tokenizer, _load_chat_template(config, model_info, tokenizer), model_info.vocab_size)
-    defaults = resolve_defaults(model_info, config.model.override_generation_config)
     metrics = Metrics()
-    engine = AsyncLLM(EngineClient(engine_socket), OutputProcessor(tokenizer.backend, metrics))
-    lifecycle = Lifecycle(engine)
-    context = ServingContext(
-        model_names=config.model.served_model_name or (model_info.name,),
-        created=int(time.time()),
-        engine=engine,
-        renderer=renderer,
-        sampling=SamplingResolver(model_info, defaults, tokenizer, config.model.seed),
-        server=config.server,
-        has_priority=config.scheduler.scheduling_policy == "priority",
-    )
+    context = build_serving_context(config, model_info, metrics, engine_socket)
+    lifecycle = Lifecycle(context.engine)
     app = web.Application(
         client_max_size=config.server.max_body_size,
         middlewares=[
@@ -73,16 +68,28 @@ def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) ->
         ],
     )
     app.on_response_prepare.append(add_request_id)
-    GenerationRoutes(context).register(app.router)
-    ModelRoutes(context).register(app.router)
-    metrics_page = MetricsPage(metrics, context.model_names[0])
-    OperationRoutes(engine, lifecycle, metrics_page).register(app.router)
-    return Frontend(app=app, engine=engine, renderer=renderer, lifecycle=lifecycle)
+    app.on_response_prepare.append(add_field_warning)
+    batches = _build_batch_service(config, context)
+    routes = (
+        GenerationRoutes(context),
+        MessagesRoutes(context),
+        ResponsesRoutes(context),
+        PoolingRoutes(context),
+        FileRoutes(batches),
+        BatchRoutes(batches),
+        TokenRoutes(context),
+        ModelRoutes(context),
+        OperationRoutes(context.engine, lifecycle, MetricsPage(metrics, context.model_names[0])),
+    )
+    for group in routes:
+        group.register(app.router)
+    DocumentationRoutes(operation for group in routes for operation in group.operations()).register(app.router)
+    return Frontend(app=app, engine=context.engine, renderer=context.renderer, lifecycle=lifecycle, batches=batches)
 
 
-def _load_chat_template(config: Config, model_info: ModelInfo, tokenizer: ModelTokenizer) -> ChatTemplate | None:
-    source = find_chat_template(model_info, config.model.chat_template)
-    if source is None:
-        logger.warning("the model has no chat template: /v1/chat/completions needs --chat-template FILE")
-        return None
-    return ChatTemplate(source, tokenizer.special_tokens, tokenizer.special.named)
+def _build_batch_service(config: Config, context: ServingContext) -> BatchService:
+    data_dir = config.server.data_dir
+    path = data_directory(os.environ) if data_dir is None else Path(data_dir)
+    # Enough lines to fill the engine's seats, few enough that their bodies fit the memory.
+    max_lines = min(config.scheduler.max_num_seqs, MAX_BATCH_LINES_UNDER_WAY)
+    return BatchService(path, BatchAnswers(context), context.engine, max_lines)

@@ -5,12 +5,14 @@ connects the two.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from engined.errors import EngineDeadError, RequestError
 from engined.frontend.engine_client import EngineClient
+from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.output_processor import OutputProcessor
 from engined.frontend.output.request_state import OutputOptions
@@ -24,9 +26,14 @@ RECONNECT_SECONDS = 0.5
 class AsyncLLM:
     """One engine core. `ready` is None until it can serve; `unready_reason` then says why not."""
 
-    def __init__(self, client: EngineClient, output_processor: OutputProcessor) -> None:
+    def __init__(self, client: EngineClient, output_processor: OutputProcessor, *, is_background: bool = False) -> None:
         self._client = client
         self._output_processor = output_processor
+        self._is_background = is_background
+
+    def in_background(self) -> "AsyncLLM":
+        """The same engine, for requests that run on what the others leave over. Only the original is `run`."""
+        return AsyncLLM(self._client, self._output_processor, is_background=True)
 
     @property
     def ready(self) -> EngineReady | None:
@@ -54,14 +61,23 @@ class AsyncLLM:
         """The output task: connect, hand out outputs, and when the engine dies fail what is open and connect again."""
         while True:
             try:
-                await self._client.connect()
-                await self._run_connected()
+                await self.connect()
+                await self.run_connected()
             except EngineDeadError as error:
                 logger.error("the engine is gone: %s", error)
                 self.fail_all(
                     RequestError(f"the engine died: {error}", status=500, type="server_error", code="engine_dead")
                 )
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def connect(self) -> None:
+        """Wait until the engine's socket is there and the engine is ready. Raises EngineDeadError if it dies first."""
+        await self._client.connect()
+
+    async def run_connected(self) -> None:
+        """Hand out outputs until the engine dies, which raises EngineDeadError; what is open stays open."""
+        async for outputs in self._client.outputs():
+            self._client.abort_requests(await self._output_processor.process_outputs(outputs))
 
     @asynccontextmanager
     async def generate(
@@ -71,6 +87,8 @@ class AsyncLLM:
 
         `requests[i]` is choice i. Leaving the block early, by an error or a cancelled handler, aborts what still runs.
         """
+        if self._is_background:
+            requests = [dataclasses.replace(request, is_background=True) for request in requests]
         collector = RequestOutputCollector(len(requests), final_only=final_only)
         request_ids = [request.request_id for request in requests]
         try:
@@ -84,6 +102,24 @@ class AsyncLLM:
             running = self._output_processor.running(request_ids)
             self._client.abort_requests(running)
             self._output_processor.forget(running)
+
+    def end_requests(self, requests: Sequence[EngineCoreRequest], stop_reason: str) -> None:
+        """End what still runs of `requests`: their consumer gets what there is, with finish_reason "abort"."""
+        running = self._output_processor.running([request.request_id for request in requests])
+        self._client.abort_requests(running)
+        self._output_processor.end(running, stop_reason)
+
+    async def pool(self, requests: Sequence[EngineCoreRequest]) -> list[list[float]]:
+        """Pool the sequences of one HTTP request: the embedding, or the scores, of each, in their order.
+
+        Being cancelled aborts what still runs. Raises RequestError if a sequence failed.
+        """
+        outputs: list[ChoiceOutput] = []
+        async with self.generate(requests, OutputOptions(), final_only=True) as collector:
+            while not collector.is_finished:
+                outputs += await collector.get()
+        outputs.sort(key=lambda output: output.index)
+        return [_pooled(output) for output in outputs]
 
     def fail_all(self, error: Exception) -> None:
         """End every open request with `error`."""
@@ -99,6 +135,8 @@ class AsyncLLM:
         self.require_ready()
         await self._client.call_utility("reset_prefix_cache")
 
-    async def _run_connected(self) -> None:
-        async for outputs in self._client.outputs():
-            self._client.abort_requests(await self._output_processor.process_outputs(outputs))
+
+def _pooled(output: ChoiceOutput) -> list[float]:
+    if output.pooled is None:  # it was aborted in the engine, not by us
+        raise RequestError("the engine gave no result", status=500, type="server_error", code="pooling_failed")
+    return output.pooled

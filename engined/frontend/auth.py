@@ -1,15 +1,18 @@
-"""Bearer keys. Frontend process; a middleware that refuses every route but the probes, if there are keys."""
+"""API keys. Frontend process; a middleware that refuses every route but the open ones, if there are keys."""
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from engined.errors import RequestError
 
-OPEN_ROUTES = frozenset(("/livez", "/readyz", "/health"))
+CALLER_KEY = web.RequestKey("caller_key", bytes)
+"""The key that came with a request, as a digest; empty where the server asks for none."""
+OPEN_ROUTES = frozenset(("/livez", "/readyz", "/health", "/docs"))
+"""/docs is a fixed page that knows nothing of this server; a browser could not send a key for it."""
 
 
 class ApiKeys:
@@ -21,12 +24,10 @@ class ApiKeys:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def accepts(self, authorization: str) -> bool:
-        """Whether the value of an Authorization header holds one of the keys, in a time that tells nothing."""
-        scheme, _, key = authorization.partition(" ")
-        digest = _digest(key.strip())
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return scheme.lower() == "bearer" and any(matches)
+    def identify(self, sent: Sequence[str]) -> bytes | None:
+        """The one of the `sent` keys that is known, as a digest, in a time that tells nothing about the others."""
+        matches = [(digest, hmac.compare_digest(digest, key)) for digest in map(_digest, sent) for key in self._digests]
+        return next((digest for digest, is_known in matches if is_known), None)
 
 
 def auth_middleware(keys: ApiKeys) -> Middleware:
@@ -36,15 +37,26 @@ def auth_middleware(keys: ApiKeys) -> Middleware:
     async def check_key(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         is_open = resource is not None and resource.canonical in OPEN_ROUTES
-        if keys and not is_open and not keys.accepts(request.headers.get("Authorization", "")):
+        caller_key = keys.identify(sent_keys(request.headers))
+        if keys and not is_open and caller_key is None:
             raise RequestError(
-                "this server needs an API key: send it as Authorization: Bearer KEY",
+                "this server needs an API key: send it as Authorization: Bearer KEY, or as x-api-key: KEY",
                 status=401,
                 code="invalid_api_key",
             )
+        request[CALLER_KEY] = caller_key or b""
         return await handler(request)
 
     return check_key
+
+
+def sent_keys(headers: Mapping[str, str]) -> list[str]:
+    """What a request offers: the bearer token of OpenAI's clients, and the x-api-key of Anthropic's."""
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    keys = [token.strip()] if scheme.lower() == "bearer" else []
+    if "x-api-key" in headers:
+        keys.append(headers["x-api-key"].strip())
+    return keys
 
 
 def _digest(key: str) -> bytes:

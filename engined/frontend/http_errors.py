@@ -6,8 +6,10 @@ Nothing of the inside gets out: an error that we did not design becomes a fixed 
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import orjson
 from aiohttp import web
+from msgspec import Struct
 
 from engined.errors import EngineDeadError, RequestError
 
@@ -28,17 +30,27 @@ def error_object(error: Exception) -> dict[str, Any]:
     return _object("internal server error", "server_error", None, "internal_error")
 
 
-def error_response(error: Exception, headers: Mapping[str, str] | None = None) -> web.Response:
-    """The whole answer to `error`, with the headers that tell clients whether to try again."""
-    status = 500
+def error_status(error: Exception) -> int:
+    """The HTTP status for `error`."""
     if isinstance(error, RequestError):
-        status = error.status
-    elif isinstance(error, EngineDeadError):
-        status = 503
+        return error.status
+    return 503 if isinstance(error, EngineDeadError) else 500
+
+
+def error_headers(error: Exception, headers: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`headers`, and those that tell clients whether to try again."""
     all_headers = dict(headers or {})
-    if status in (429, 503):
+    if error_status(error) in (429, 503):
         all_headers.setdefault("Retry-After", RETRY_AFTER_SECONDS)
-    return json_response(error_object(error), status=status, headers=all_headers)
+    if error_status(error) == 408:
+        # OpenAI's clients would send the request again, although its deadline has passed.
+        all_headers.setdefault("x-should-retry", "false")
+    return all_headers
+
+
+def error_response(error: Exception, headers: Mapping[str, str] | None = None) -> web.Response:
+    """The whole answer to `error`."""
+    return json_response(error_object(error), status=error_status(error), headers=error_headers(error, headers))
 
 
 def from_http_exception(error: web.HTTPException) -> RequestError:
@@ -50,6 +62,11 @@ def from_http_exception(error: web.HTTPException) -> RequestError:
 def json_response(data: dict[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """A JSON answer."""
     return web.Response(body=orjson.dumps(data), status=status, headers=headers, content_type="application/json")
+
+
+def struct_response(data: Struct) -> web.Response:
+    """A JSON answer whose shape is a struct, the one that /openapi.json shows."""
+    return web.Response(body=msgspec.json.encode(data), content_type="application/json")
 
 
 def _object(message: str, type: str, param: str | None, code: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ with an error, and the process is done. A second signal cuts the wait short.
 """
 
 import asyncio
+import functools
 import gc
 import logging
 import signal
@@ -15,6 +16,7 @@ from aiohttp import web
 
 from engined.errors import EnginedError, RequestError
 from engined.frontend.app import Frontend
+from engined.frontend.http_connection import HttpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,8 @@ LINGERING_SECONDS = 2.0
 CLOSE_SECONDS = 1.0
 """For handlers to write their last error, after everything has been ended."""
 MAX_HEADERS = 100
+BACKLOG = 128
+"""Connections that wait to be accepted."""
 
 
 async def run_frontend(
@@ -38,31 +42,45 @@ async def run_frontend(
     """
     stop_signals = _StopSignals()
     runner = web.AppRunner(
-        frontend.app,
-        handler_cancellation=True,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        auto_decompress=False,
-        max_headers=MAX_HEADERS,
-        access_log=None,
-        lingering_time=LINGERING_SECONDS,
-        shutdown_timeout=CLOSE_SECONDS,
-        handle_signals=False,
+        frontend.app, handler_cancellation=True, shutdown_timeout=CLOSE_SECONDS, handle_signals=False
     )
     await runner.setup()
-    for listening_socket in sockets:
-        await web.SockSite(runner, listening_socket).start()
+    assert runner.server is not None
+    listeners = [await _listen(runner.server, listening_socket) for listening_socket in sockets]
     engine_task = asyncio.create_task(frontend.engine.run(), name="engine outputs")
+    frontend.batches.open()
+    batch_task = asyncio.create_task(frontend.batches.run(), name="batches")
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     report_ready()
     try:
         await _until_stopped(stop_signals, engine_task)
-        await _drain(frontend, runner, stop_signals, shutdown_timeout)
+        await _drain(frontend, listeners, stop_signals, shutdown_timeout)
     finally:
+        for listener in listeners:
+            listener.close()
+        batch_task.cancel()
+        await frontend.batches.close()
         await runner.cleanup()
         engine_task.cancel()
         frontend.renderer.close()
+
+
+async def _listen(server: web.Server, listening_socket: socket.socket) -> asyncio.Server:
+    """Accept connections. aiohttp's own sites would not let us say what a connection is."""
+    loop = asyncio.get_running_loop()
+    make_connection = functools.partial(
+        HttpConnection,
+        server,
+        loop=loop,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        auto_decompress=False,
+        max_headers=MAX_HEADERS,
+        access_log=None,  # type: ignore[arg-type]  # off, although its type does not say so
+        lingering_time=LINGERING_SECONDS,
+    )
+    return await loop.create_server(make_connection, sock=listening_socket, backlog=BACKLOG)
 
 
 async def _until_stopped(stop_signals: "_StopSignals", engine_task: asyncio.Task[None]) -> None:
@@ -74,11 +92,12 @@ async def _until_stopped(stop_signals: "_StopSignals", engine_task: asyncio.Task
 
 
 async def _drain(
-    frontend: Frontend, runner: web.AppRunner, stop_signals: "_StopSignals", shutdown_timeout: float
+    frontend: Frontend, listeners: Sequence[asyncio.Server], stop_signals: "_StopSignals", shutdown_timeout: float
 ) -> None:
     frontend.lifecycle.start_draining()
-    for site in list(runner.sites):
-        await site.stop()
+    frontend.batches.stop()
+    for listener in listeners:
+        listener.close()
     logger.info("stopping: %d sequences are running", frontend.engine.num_running)
     deadline = asyncio.get_running_loop().time() + shutdown_timeout
     while frontend.engine.num_running and not stop_signals.second.is_set():

@@ -144,7 +144,7 @@ def start(model: str | Path, folder: Path, *flags: str) -> Server:
     uds = folder / "api.sock"
     log_path = folder / "server.log"
     arguments = ["serve", str(model), "--port", str(port), "--uds", str(uds), *flags]
-    environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_DATA_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             [str(Path(sys.executable).with_name("engined")), *arguments], stdout=log, stderr=log, env=environment

@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
@@ -50,6 +51,7 @@ class RunningFrontend:
     engine: ScriptedEngine
     task: asyncio.Task[None]
     path: str
+    app: web.Application
 
     async def post(self, route: str, body: Any, **kwargs: Any) -> tuple[int, Any]:
         async with self.client.post(f"http://engined{route}", json=body, **kwargs) as response:
@@ -110,7 +112,7 @@ async def start_frontend(
             await ready.wait()
             client = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path))
             stack.push_async_callback(client.close)
-            running = RunningFrontend(client, engine, task, path)
+            running = RunningFrontend(client, engine, task, path, frontend.app)
             if is_ready:
                 await engine.send_ready()
                 async with asyncio.timeout(5):

@@ -36,6 +36,7 @@ class ScriptedEngine:
         self.tokens_per_step = 1
         self.step_delay = 0.0
         self.stall_after: int | None = None
+        self.stalls: Callable[[EngineCoreRequest], bool] = lambda request: True
         self.utility_error: str | None = None
         self.error: str | None = None
         self.added: list[EngineCoreRequest] = []
@@ -139,7 +140,7 @@ class ScriptedEngine:
         limit = min(sampling.max_tokens, len(tokens))
         started = Started(scheduled_time=request.arrival_time + 0.001, num_cached_tokens=3)
         outputs = EngineCoreOutputs(started={request_id: started})
-        if sampling.prompt_logprobs is not None:
+        if sampling.prompt_logprobs is not None and not (self.stall_after == 0 and self.stalls(request)):
             outputs.prompt_logprobs[request_id] = [
                 self.logprobs_of(token_id, sampling.prompt_logprobs) for token_id in request.prompt_token_ids[1:]
             ]
@@ -150,7 +151,7 @@ class ScriptedEngine:
             return
         position = 0
         while position < limit:
-            if self.stall_after is not None and position >= self.stall_after:
+            if self.stall_after is not None and position >= self.stall_after and self.stalls(request):
                 await asyncio.Event().wait()
             step = tokens[position : min(position + self.tokens_per_step, limit)]
             position += len(step)

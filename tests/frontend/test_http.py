@@ -164,7 +164,7 @@ async def test_chat_logprobs(start_frontend: StartFrontend) -> None:
     content = whole["choices"][0]["logprobs"]["content"]
     assert [entry["token"] for entry in content] == ["The", " capital", " of"]
     assert content[1]["bytes"] == list(b" capital")
-    assert [alternative["logprob"] for alternative in content[0]["top_logprobs"]] == [-1.0, -2.0]
+    assert [alternative["logprob"] for alternative in content[0]["top_logprobs"]] == [-1.0, -2.0, -2.5]
     events = await frontend.stream(CHAT, body)
     streamed = [json.loads(event)["choices"][0]["logprobs"] for event in events[:-1]]
     assert sum((item["content"] for item in streamed if item), []) == content
@@ -414,6 +414,19 @@ async def test_authentication(start_frontend: StartFrontend) -> None:
         assert status == 200
     assert (await frontend.get("/livez"))[0] == 200
     assert (await frontend.get("/readyz"))[0] == 200
+
+
+async def test_callers_with_different_keys_share_no_cached_prefix(start_frontend: StartFrontend) -> None:
+    frontend = await start_frontend(config=Config(server=ServerConfig(api_key=("one", "two"))))
+    for key, salt in (("one", None), ("two", None), ("one", "s"), ("two", "s"), ("one", None)):
+        for route, body in ((CHAT, QUESTION), (COMPLETIONS, {"prompt": "x", "max_tokens": 1})):
+            headers = {"Authorization": f"Bearer {key}"}
+            status, _ = await frontend.post(route, {**body, "cache_salt": salt}, headers=headers)
+            assert status == 200
+    salts = [request.cache_salt for request in frontend.engine.added]
+    assert salts[::2] == salts[1::2]
+    assert len(set(salts)) == 4 and salts[0] == salts[-1]
+    assert all(salt is not None and "one" not in salt and "two" not in salt for salt in salts)
 
 
 async def test_errors_have_one_shape(start_frontend: StartFrontend) -> None:

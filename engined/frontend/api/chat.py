@@ -1,54 +1,104 @@
 """Body of POST /v1/chat/completions."""
 
+from typing import Annotated, Literal
+
 from msgspec import UNSET, Struct
 
-from engined.frontend.api.fields import GenerationFields, Unsupported
+from engined.frontend.api.fields import NO_MEDIA, NO_TOOLS, GenerationFields
+from engined.frontend.api.support import Unsupported, accepted, honoured, refused
 
 Scalar = str | int | float | bool | None
+NO_EARLIER_THOUGHTS = "the thoughts of earlier answers are not taken yet; leave it out"
+_PREDICTION = "a prediction makes answers faster at OpenAI, never different."
 
 
 class ContentPart(Struct, kw_only=True, forbid_unknown_fields=True):
     """One part of a message. Only text is implemented; the other payloads are named so that they can be refused."""
 
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-    image_url: Unsupported = UNSET
-    input_audio: Unsupported = UNSET
-    audio_url: Unsupported = UNSET
-    video_url: Unsupported = UNSET
-    file: Unsupported = UNSET
-    image_embeds: Unsupported = UNSET
-    image_pil: Unsupported = UNSET
-    uuid: str | None = None
+    type: Annotated[str, honoured('"text" or "refusal".', enum=["text", "refusal"])]
+    text: Annotated[str | None, honoured("Of a text part.")] = None
+    refusal: Annotated[str | None, honoured("Of a refusal part.")] = None
+    image_url: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    input_audio: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    audio_url: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    video_url: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    file: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    image_embeds: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    image_pil: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    uuid: Annotated[str | None, accepted("it names media for a cache, and there are none.")] = None
 
 
 class ChatMessage(Struct, kw_only=True, forbid_unknown_fields=True):
     """One message of the conversation."""
 
-    role: str
-    content: str | list[ContentPart] | None = None
-    name: str | None = None
-    refusal: str | None = None
-    tool_calls: Unsupported = UNSET
-    tool_call_id: Unsupported = UNSET
-    function_call: Unsupported = UNSET
-    audio: Unsupported = UNSET
-    annotations: Unsupported = UNSET
-    reasoning: Unsupported = UNSET
-    reasoning_content: Unsupported = UNSET
+    role: Annotated[
+        str,
+        honoured("system, developer, user or assistant.", enum=["system", "developer", "user", "assistant"]),
+    ]
+    content: Annotated[
+        str | list[ContentPart] | None, honoured("A text, or a list of parts; only the assistant's may be null.")
+    ] = None
+    name: Annotated[
+        str | None,
+        honoured("Given to the chat template: 1 to 64 printable characters.", minLength=1, maxLength=64),
+    ] = None
+    refusal: Annotated[str | None, accepted("chat templates do not know it.")] = None
+    tool_calls: Annotated[Unsupported, refused(NO_TOOLS, [])] = UNSET
+    tool_call_id: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
+    function_call: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
+    audio: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    annotations: Annotated[Unsupported, refused("the model searches nothing; leave it out", [])] = UNSET
+    reasoning: Annotated[Unsupported, refused(NO_EARLIER_THOUGHTS)] = UNSET
+    reasoning_content: Annotated[Unsupported, refused(NO_EARLIER_THOUGHTS)] = UNSET
+
+
+class PredictedPart(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of what the answer will probably be."""
+
+    type: Annotated[Literal["text"], accepted(_PREDICTION)]
+    text: Annotated[str, accepted(_PREDICTION)]
+
+
+class Prediction(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the answer will probably be."""
+
+    type: Annotated[Literal["content"], accepted(_PREDICTION)]
+    content: Annotated[str | list[PredictedPart], accepted(_PREDICTION)]
 
 
 class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
     """The whole body."""
 
-    messages: list[ChatMessage]
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    tool_choice: Unsupported = UNSET
-    modalities: list[str] | None = None
-    reasoning_effort: str | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template_kwargs: dict[str, Scalar] | None = None
+    messages: Annotated[list[ChatMessage], honoured("The conversation, oldest first.", minItems=1)]
+    max_completion_tokens: Annotated[
+        int | None, honoured("Wins over max_tokens. Default: what the context holds.", minimum=1, maximum=2**31 - 1)
+    ] = None
+    max_tokens: Annotated[
+        int | None, honoured("The older name of max_completion_tokens.", minimum=1, maximum=2**31 - 1)
+    ] = None
+    logprobs: Annotated[bool | None, honoured("Report the log-probability of each token.")] = None
+    top_logprobs: Annotated[
+        int | None, honoured("Alternatives for each token (at most --max-logprobs); needs logprobs.", minimum=0)
+    ] = None
+    echo: Annotated[bool | None, honoured("Begin the answer with the last message, if it is the assistant's.")] = None
+    add_generation_prompt: Annotated[bool | None, honoured("Let the template begin an answer. Default true.")] = None
+    continue_final_message: Annotated[
+        bool | None, honoured("Continue the last message; needs add_generation_prompt false or left out.")
+    ] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Scalar] | None, honoured("Variables that the model's chat template knows.")
+    ] = None
+    reasoning_effort: Annotated[str | None, honoured("Only where the model's chat template knows it.")] = None
+    prediction: Annotated[Prediction | None, accepted(_PREDICTION)] = None
+    parallel_tool_calls: Annotated[bool | None, accepted("there are no tool calls.")] = None
+    tools: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
+    tool_choice: Annotated[Unsupported, refused(NO_TOOLS, "none", "auto")] = UNSET
+    functions: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
+    function_call: Annotated[Unsupported, refused(NO_TOOLS, "none", "auto")] = UNSET
+    modalities: Annotated[Unsupported, refused(NO_MEDIA, ["text"])] = UNSET
+    audio: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
+    verbosity: Annotated[Unsupported, refused("ask in a message for a short or a long answer", "medium")] = UNSET
+    web_search_options: Annotated[Unsupported, refused("search yourself and put the findings into a message")] = UNSET
+    moderation: Annotated[Unsupported, refused("leave it out")] = UNSET
+    documents: Annotated[Unsupported, refused("put the documents into a message")] = UNSET
+    chat_template: Annotated[Unsupported, refused("start engined with --chat-template FILE instead")] = UNSET

@@ -21,6 +21,8 @@ class ChoiceOutput:
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     num_cached_tokens: int = 0
     """Set in the first output, 0 afterwards."""
+    pooled: list[float] | None = None
+    """The result of a pooled sequence, which has neither text nor tokens."""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
@@ -33,5 +35,6 @@ class ChoiceOutput:
         self.text_offsets += newer.text_offsets
         self.prompt_logprobs += newer.prompt_logprobs
         self.num_cached_tokens += newer.num_cached_tokens
+        self.pooled = newer.pooled
         self.finish_reason = newer.finish_reason
         self.stop_reason = newer.stop_reason

@@ -20,6 +20,13 @@ def ranked_pairs(entry: TokenLogprobs) -> list[LogprobPair]:
     return sorted(pairs.items(), key=lambda pair: -pair[1])
 
 
+def top_pairs(entry: TokenLogprobs, num_top: int) -> list[LogprobPair]:
+    """The `num_top` best tokens, and the one that stands there if it is not among them."""
+    pairs = ranked_pairs(entry)
+    actual = entry.token_ids[0]
+    return pairs[:num_top] + [pair for pair in pairs[num_top:] if pair[0] == actual]
+
+
 @dataclass(frozen=True, slots=True)
 class LogprobFormatter:
     """Names tokens for one request: by their text, or as "token_id:<n>" with `return_tokens_as_token_ids`."""
@@ -35,10 +42,10 @@ class LogprobFormatter:
         return self.tokenizer.token_text(token_id)
 
     def chat_content(self, entries: Sequence[TokenLogprobs]) -> list[dict[str, Any]]:
-        """`logprobs.content` of a chat choice: one element a token, with at most `num_top` alternatives."""
+        """`logprobs.content` of a chat choice: one element a token, with its alternatives if any were asked for."""
         return [
             self._chat_token(entry.token_ids[0], entry.logprobs[0])
-            | {"top_logprobs": [self._chat_token(*pair) for pair in ranked_pairs(entry)[: self.num_top]]}
+            | {"top_logprobs": [self._chat_token(*pair) for pair in self._chat_top(entry)]}
             for entry in entries
         ]
 
@@ -64,12 +71,15 @@ class LogprobFormatter:
             "bytes": list(self.tokenizer.token_bytes(token_id)),
         }
 
+    def _chat_top(self, entry: TokenLogprobs) -> list[LogprobPair]:
+        return top_pairs(entry, self.num_top) if self.num_top else []
+
     def _completion_top(self, entry: TokenLogprobs) -> dict[str, float]:
-        pairs = ranked_pairs(entry)[: self.num_top]
+        """Keyed by text: of tokens that read alike the best stays, but the one that stands there comes before all."""
         top: dict[str, float] = {}
-        for token_id, logprob in [*pairs, (entry.token_ids[0], entry.logprobs[0])]:
+        for token_id, logprob in top_pairs(entry, self.num_top):
             top.setdefault(self.token_name(token_id), logprob)
-        return top
+        return top | {self.token_name(entry.token_ids[0]): entry.logprobs[0]}
 
     def _prompt_token(self, entry: TokenLogprobs) -> dict[str, Any]:
         pairs = ranked_pairs(entry)

@@ -71,6 +71,13 @@ class OutputProcessor:
             if state is not None:
                 self._end(state, FinishReason.ABORT.value)
 
+    def end(self, request_ids: list[str], stop_reason: str) -> None:
+        """End sequences with what they have, as aborted for `stop_reason`. The ABORT must have been sent before."""
+        for request_id in request_ids:
+            state = self._states[request_id]
+            state.collector.put(state.end(stop_reason))
+            self._end(state, FinishReason.ABORT.value)
+
     def fail_all(self, error: Exception) -> None:
         """End every sequence with `error`: the engine is gone, or the server stops."""
         for state in list(self._states.values()):
@@ -85,6 +92,8 @@ class OutputProcessor:
             self._note_started(state, started)
         if (prompt_logprobs := outputs.prompt_logprobs.get(request_id)) is not None:
             state.note_prompt_logprobs(prompt_logprobs)
+        if (pooled := outputs.pooled.get(request_id)) is not None:
+            state.note_pooled(pooled)
         finished = outputs.finished.get(request_id)
         if finished is not None and finished.reason is FinishReason.ERROR:
             self._fail(state, finished)

@@ -83,6 +83,13 @@ class RequestState:
             self._finish(finished)
         return self._take_if_due()
 
+    def end(self, stop_reason: str) -> ChoiceOutput:
+        """The last delta of a sequence that is given up, with all the text that is there."""
+        output = self.update([], [], Finished(reason=FinishReason.ABORT))
+        assert output is not None
+        output.stop_reason = stop_reason
+        return output
+
     def note_started(self, started: Started) -> None:
         """Record when the sequence first ran; a second call (after a preemption) changes nothing."""
         if self.times.scheduled is None:
@@ -92,6 +99,10 @@ class RequestState:
     def note_prompt_logprobs(self, prompt_logprobs: list[TokenLogprobs]) -> None:
         """Add the next positions of the prompt."""
         self._pending.prompt_logprobs += prompt_logprobs
+
+    def note_pooled(self, pooled: list[float]) -> None:
+        """Take the result of a pooled sequence; it ends with the same frame."""
+        self._pending.pooled = pooled
 
     def _append(self, token_id: int, logprobs: TokenLogprobs | None, *, is_visible: bool) -> None:
         self.num_generated_tokens += 1

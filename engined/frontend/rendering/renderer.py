@@ -13,9 +13,12 @@ from typing import Literal, ParamSpec, TypeVar
 
 from engined.errors import ContextLengthError, RequestError
 from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate, Message
+from engined.frontend.rendering.pooling_input import PoolingExtras, PoolingInput, PoolingPrompt, PoolingTokenizer
 from engined.frontend.rendering.tokenizer import ModelTokenizer
 
 MAX_RENDER_THREADS = 4
+MAX_FREE_BYTES = 1 << 20
+"""A text of this size is tokenized although it cannot fit the context; hostile ones take about 2 s."""
 
 TokenIds = list[int]
 P = ParamSpec("P")
@@ -83,6 +86,29 @@ class Renderer:
         """Tokenize raw prompts; token ids are taken as they are. Raises RequestError."""
         parsed = [TextPrompt(pieces=[prompt]) if isinstance(prompt, str) else prompt for prompt in prompts]
         return await self._process(parsed, extras, max_model_len)
+
+    async def tokenize_chat(
+        self, messages: Sequence[Message], options: ChatOptions, extras: PromptExtras, max_model_len: int
+    ) -> EngineInput:
+        """What `render_chat` makes, untruncated, even if it does not fit the context. Raises RequestError."""
+        prompt = await self._run(self.render_messages, messages, options)
+        return await self._run(self._tokenize_freely, prompt, extras, max_model_len)
+
+    async def tokenize_text(self, text: str, extras: PromptExtras, max_model_len: int) -> EngineInput:
+        """What `render_completion` makes, untruncated, even if it is empty or does not fit. Raises RequestError."""
+        return await self._run(self._tokenize_freely, TextPrompt(pieces=[text]), extras, max_model_len)
+
+    async def detokenize(self, token_ids: TokenIds, param: str) -> str:
+        """The text of `token_ids`, special tokens included. Raises RequestError for ids outside the vocabulary."""
+        self._check_ids(token_ids, param)
+        return await self._run(self.tokenizer.decode, token_ids)
+
+    async def render_pooling(
+        self, prompts: Sequence[PoolingPrompt], extras: PoolingExtras, max_model_len: int
+    ) -> list[PoolingInput]:
+        """Tokenize the prompts of a request to a pooling model, in their order. Raises RequestError."""
+        tokenizer = PoolingTokenizer(self.tokenizer, self._vocab_size, extras, max_model_len)
+        return await self._run(lambda: [tokenizer.encode(prompt) for prompt in prompts])
 
     def render_messages(self, messages: Sequence[Message], options: ChatOptions) -> TextPrompt:
         """Apply the chat template."""
@@ -155,11 +181,25 @@ class Renderer:
                 )
             # Far more than the kept tokens can cover; tokenizing the rest would be wasted.
             pieces = _cut(pieces, max_bytes, extras.truncation_side)
+        token_ids = self._encode(pieces, bos=extras.add_bos, eos=extras.add_eos)
+        return EngineInput(prompt_token_ids=token_ids, prompt_text=prompt.text, cache_salt=extras.cache_salt)
+
+    def _tokenize_freely(self, prompt: TextPrompt, extras: PromptExtras, max_model_len: int) -> EngineInput:
+        max_bytes = max(MAX_FREE_BYTES, max_model_len * self.tokenizer.max_token_bytes)
+        num_bytes = len(prompt.text.encode())
+        if num_bytes > max_bytes:
+            raise RequestError(
+                f"the prompt has {num_bytes} bytes; at most {max_bytes} are tokenized at once: split it",
+                param=extras.param,
+            )
+        token_ids = self._encode(prompt.pieces, bos=extras.add_bos, eos=extras.add_eos)
+        return EngineInput(prompt_token_ids=token_ids, prompt_text=prompt.text)
+
+    def _encode(self, pieces: list[str], *, bos: bool, eos: bool) -> TokenIds:
         token_ids: TokenIds = []
         for piece in pieces:
             token_ids += self.tokenizer.encode(piece)
-        token_ids = self.tokenizer.add_special_ids(token_ids, bos=extras.add_bos, eos=extras.add_eos)
-        return EngineInput(prompt_token_ids=token_ids, prompt_text=prompt.text, cache_salt=extras.cache_salt)
+        return self.tokenizer.add_special_ids(token_ids, bos=bos, eos=eos)
 
     def _check_ids(self, token_ids: TokenIds, param: str) -> None:
         if token_ids and (min(token_ids) < 0 or max(token_ids) >= self._vocab_size):

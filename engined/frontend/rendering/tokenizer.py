@@ -19,6 +19,8 @@ from engined.errors import CheckpointError, ModelNotFoundError
 from engined.frontend.rendering import byte_level
 from engined.frontend.rendering.gguf_tokenizer import gguf_special_ids, tokenizer_from_gguf
 
+ANY_LENGTH = 1 << 30
+"""Bytes of a token where unknown words become one token, and runs of white space none, as in WordPiece."""
 NORMALIZER_SHRINKAGE = 3
 """A Unicode normaliser may turn up to so many bytes into one (Hangul letters into a syllable)."""
 
@@ -86,6 +88,8 @@ class ModelTokenizer:
 
     def _longest_token(self) -> int:
         """No token stands for more bytes of a prompt than this."""
+        if not (self._is_byte_level or getattr(self.backend.model, "byte_fallback", False)):
+            return ANY_LENGTH
         tokens = self.backend.get_vocab(with_added_tokens=True)
         longest = max(len(token) if self._is_byte_level else len(token.encode()) for token in tokens)
         return longest if self.backend.normalizer is None else longest * NORMALIZER_SHRINKAGE
@@ -112,6 +116,9 @@ def _load_folder(folder: Path) -> ModelTokenizer:
         backend = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception for a malformed file
         raise CheckpointError(f"{path}: not a tokenizer: {error}") from error
+    # Some files carry the batch settings of their author: a text would be cut or filled up without a word.
+    backend.no_truncation()
+    backend.no_padding()
     config = read_json_file(folder / "tokenizer_config.json")
     named = {name: token for name in _NAMED_TOKENS if (token := _token_content(config.get(name)))}
     prefix, suffix = _probe_special_ids(backend)

@@ -1,12 +1,37 @@
 """Probes, version, metrics, and the prefix cache reset. Frontend process."""
 
+from dataclasses import replace
+
 from aiohttp import web
+from msgspec import Struct
 
 from engined import __version__
+from engined.frontend.api.operation import Operation
 from engined.frontend.async_llm import AsyncLLM
 from engined.frontend.http_errors import RETRY_AFTER_SECONDS, json_response
 from engined.frontend.lifecycle import Lifecycle
 from engined.frontend.metrics import MetricsPage
+
+_TAG = "Operations"
+
+
+class Status(Struct, kw_only=True):
+    """What a probe or an operation says when all is well."""
+
+    status: str
+
+
+class Unavailable(Struct, kw_only=True):
+    """Why requests are not served now."""
+
+    status: str
+    reason: str
+
+
+class Version(Struct, kw_only=True):
+    """Of engined."""
+
+    version: str
 
 
 class OperationRoutes:
@@ -25,6 +50,30 @@ class OperationRoutes:
         router.add_get("/version", self.version)
         router.add_get("/metrics", self.metrics)
         router.add_post("/reset_prefix_cache", self.reset_prefix_cache)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What the routes answer. The probes need no key and are answered whatever the state of the server."""
+        probe = Operation(method="GET", path="/livez", summary="Does this process answer?", tag=_TAG, response=Status)
+        readiness = replace(probe, summary="Are requests served?", error=Unavailable, error_statuses=(503,))
+        return (
+            replace(probe, error_statuses=()),
+            replace(readiness, path="/readyz"),
+            replace(readiness, path="/health"),
+            replace(probe, path="/version", summary="The version of engined", response=Version),
+            replace(
+                probe,
+                path="/metrics",
+                summary="Metrics for Prometheus",
+                response=None,
+                response_media_type="text/plain",
+            ),
+            replace(
+                probe,
+                method="POST",
+                path="/reset_prefix_cache",
+                summary="Forget all cached blocks that no request holds",
+            ),
+        )
 
     async def livez(self, request: web.Request) -> web.Response:
         """200 as long as this process answers."""

@@ -1,65 +1,168 @@
-"""POST /v1/chat/completions: from the body to a `Generation`. Frontend process; called by the route."""
+"""From a conversation to a `Generation`. Frontend process; called by every route that takes messages.
+
+/v1/chat/completions sends its body as it is; the other APIs put theirs into the same request, and give a formatter of
+their own for the answer.
+"""
 
 import time
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from engined.errors import RequestError
-from engined.frontend.api.chat import ChatCompletionRequest, ChatMessage, ContentPart
-from engined.frontend.api.fields import Unsupported
-from engined.frontend.api.parser import is_given, unsupported
+from engined.frontend.api.chat import ChatCompletionRequest
 from engined.frontend.output.logprobs import LogprobFormatter
-from engined.frontend.rendering.chat_template import ChatOptions, Message, content_texts
+from engined.frontend.output.request_state import OutputOptions
+from engined.frontend.rendering.chat_template import ChatOptions, content_texts
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras
 from engined.frontend.serving.chat_format import ChatFormatter, ChatShape
-from engined.frontend.serving.checks import check_common, check_logprobs, check_max_tokens, truncation_side
+from engined.frontend.serving.chat_messages import to_template_messages
+from engined.frontend.serving.checks import (
+    check_common,
+    check_logprobs,
+    check_max_tokens,
+    resolve_time_limits,
+    truncation_side,
+)
 from engined.frontend.serving.context import ServingContext
-from engined.frontend.serving.generation import Generation, Usage
+from engined.frontend.serving.generation import Generation, ResponseFormatter, Usage
 from engined.frontend.serving.requests import build_requests
 from engined.frontend.serving.sampling import LogprobsWanted, resolve_num_choices, resolve_output_options
+from engined.frontend.serving.time_limits import TimeLimits
+from engined.protocol.sampling import SamplingParams
 
-ROLES = ("system", "developer", "user", "assistant")
-TOOL_ROLES = ("tool", "function")
-_ACCEPTED_EMPTY = (b"[]",)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatResult:
+    """A conversation that was checked and rendered: what the formatter of its answer may need to know."""
+
+    response_id: str
+    created: int
+    """Unix seconds."""
+    model: str
+    """The name that responses carry."""
+    num_choices: int
+    engine_input: EngineInput
+    sampling: SamplingParams
+    """As resolved for the first choice: `max_tokens` is what the context really leaves."""
+    logprobs: LogprobFormatter | None
+    """Given if the request asked for log-probabilities of the answer or of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChatSettings:
+    """What a request asks for besides the prompt and the sampling."""
+
+    num_choices: int
+    logprobs: LogprobsWanted
+    max_tokens: int | None
+    options: OutputOptions
+    time_limits: TimeLimits
+
+
+MakeFormatter = Callable[[ChatResult], ResponseFormatter]
 
 
 class ChatServing:
-    """Turns chat requests into generations."""
+    """Turns conversations into generations."""
 
     def __init__(self, context: ServingContext) -> None:
         self._context = context
 
-    async def prepare(self, request: ChatCompletionRequest, arrival_time: float, label: str) -> Generation:
-        """Check and render one request. Raises RequestError for everything that is the client's fault."""
+    async def prepare(
+        self,
+        request: ChatCompletionRequest,
+        arrival_time: float,
+        label: str,
+        *,
+        response_id: str | None = None,
+        make_formatter: MakeFormatter | None = None,
+    ) -> Generation:
+        """Check and render one request. Raises RequestError for everything that is the client's fault.
+
+        An API with ids and answers of its own gives `response_id`, which must be new, and `make_formatter`.
+        """
         context = self._context
-        context.check_model(request.model)
-        ready = context.engine.require_ready()
-        check_common(request, has_priority=context.has_priority)
-        if request.modalities is not None and request.modalities != ["text"]:
-            raise unsupported("modalities")
-        num_choices = resolve_num_choices(request)
-        logprobs = self._resolve_logprobs(request)
-        max_tokens = self._resolve_max_tokens(request)
-        options = resolve_output_options(request, context.server.stream_interval)
-        messages = [_to_message(message, index) for index, message in enumerate(request.messages)]
-        if not messages:
-            raise RequestError("messages must hold at least one message", param="messages")
-        engine_input = await context.renderer.render_chat(
-            messages, self._chat_options(request), _prompt_extras(request), ready.max_model_len
+        settings = self._resolve_settings(request)
+        engine_input = await self.render(request, min_output_tokens=1)
+        room = context.engine.require_ready().max_model_len - len(engine_input.prompt_token_ids)
+        sampling = context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
+        result = ChatResult(
+            response_id=response_id or f"chatcmpl-{uuid.uuid4().hex}",
+            created=int(time.time()),
+            model=context.model_names[0],
+            num_choices=settings.num_choices,
+            engine_input=engine_input,
+            sampling=sampling,
+            logprobs=self._logprob_formatter(request),
         )
-        room = ready.max_model_len - len(engine_input.prompt_token_ids)
-        sampling = context.sampling.resolve(request, max_tokens, room, logprobs)
-        response_id = f"chatcmpl-{uuid.uuid4().hex}"
         return Generation(
-            response_id=response_id,
+            response_id=result.response_id,
             label=request.request_id or label,
             requests=build_requests(
-                response_id, [engine_input], [sampling], num_choices, request.priority or 0, arrival_time
+                result.response_id,
+                [engine_input],
+                [sampling],
+                settings.num_choices,
+                request.priority or 0,
+                arrival_time,
             ),
-            choices_per_prompt=num_choices,
-            options=options,
-            formatter=self._formatter(request, response_id, num_choices, engine_input, messages),
+            choices_per_prompt=settings.num_choices,
+            options=settings.options,
+            formatter=_make_chat_formatter(request, result) if make_formatter is None else make_formatter(result),
             usage=Usage(num_prompt_tokens=len(engine_input.prompt_token_ids)),
             arrival_time=arrival_time,
+            time_limits=settings.time_limits,
+        )
+
+    def check(self, request: ChatCompletionRequest) -> None:
+        """Raises RequestError for all that `prepare` would refuse without looking at the messages.
+
+        For routes that take the body of a generation and compute its prompt only.
+        """
+        settings = self._resolve_settings(request)
+        room = self._context.engine.require_ready().max_model_len
+        self._context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
+
+    async def render(self, request: ChatCompletionRequest, *, min_output_tokens: int) -> EngineInput:
+        """The prompt of a conversation, which leaves room in the context for at least `min_output_tokens`.
+
+        Raises RequestError for faulty messages, and ContextLengthError if they are too long.
+        """
+        extras = PromptExtras(
+            param="messages",
+            add_bos=request.add_special_tokens is not False,
+            truncate_prompt_tokens=request.truncate_prompt_tokens,
+            truncation_side=truncation_side(request),
+            cache_salt=request.cache_salt,
+            min_output_tokens=min_output_tokens,
+        )
+        max_model_len = self._context.engine.require_ready().max_model_len
+        messages = to_template_messages(request.messages)
+        return await self._context.renderer.render_chat(messages, self._chat_options(request), extras, max_model_len)
+
+    async def tokenize(self, request: ChatCompletionRequest) -> EngineInput:
+        """The prompt of a conversation, untruncated, even if it does not fit the context: for those who count.
+
+        Raises RequestError for faulty messages.
+        """
+        extras = PromptExtras(param="messages", add_bos=request.add_special_tokens is not False)
+        max_model_len = self._context.engine.require_ready().max_model_len
+        messages = to_template_messages(request.messages)
+        return await self._context.renderer.tokenize_chat(messages, self._chat_options(request), extras, max_model_len)
+
+    def _resolve_settings(self, request: ChatCompletionRequest) -> _ChatSettings:
+        context = self._context
+        context.require_runner("generate", "/v1/chat/completions")
+        context.check_model(request.model)
+        context.engine.require_ready()
+        check_common(request, has_priority=context.has_priority)
+        return _ChatSettings(
+            num_choices=resolve_num_choices(request),
+            logprobs=self._resolve_logprobs(request),
+            max_tokens=_resolve_max_tokens(request),
+            options=resolve_output_options(request, context.server.stream_interval),
+            time_limits=resolve_time_limits(request),
         )
 
     def _resolve_logprobs(self, request: ChatCompletionRequest) -> LogprobsWanted:
@@ -69,11 +172,6 @@ class ChatServing:
             raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
         prompt = check_logprobs("prompt_logprobs", request.prompt_logprobs, max_logprobs)
         return LogprobsWanted(generated=(top_logprobs or 0) if request.logprobs else None, prompt=prompt)
-
-    def _resolve_max_tokens(self, request: ChatCompletionRequest) -> int | None:
-        check_max_tokens("max_tokens", request.max_tokens, 1)
-        check_max_tokens("max_completion_tokens", request.max_completion_tokens, 1)
-        return request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
 
     def _chat_options(self, request: ChatCompletionRequest) -> ChatOptions:
         continues = bool(request.continue_final_message)
@@ -102,96 +200,34 @@ class ChatServing:
             template_kwargs=kwargs,
         )
 
-    def _formatter(
-        self,
-        request: ChatCompletionRequest,
-        response_id: str,
-        num_choices: int,
-        engine_input: EngineInput,
-        messages: list[Message],
-    ) -> ChatFormatter:
-        tokenizer = self._context.renderer.tokenizer
-        stream_options = request.stream_options
-        logprobs = None
-        if request.logprobs or request.prompt_logprobs is not None:
-            logprobs = LogprobFormatter(tokenizer, request.top_logprobs or 0, bool(request.return_tokens_as_token_ids))
-        echoes = bool(request.echo) and messages[-1]["role"] == "assistant"
-        shape = ChatShape(
-            response_id=response_id,
-            created=int(time.time()),
-            model=self._context.model_names[0],
-            num_choices=num_choices,
-            echo_text="\n".join(content_texts(messages[-1]["content"])) if echoes else "",
-            has_logprobs=bool(request.logprobs),
-            has_prompt_logprobs=request.prompt_logprobs is not None,
-            prompt_token_ids=engine_input.prompt_token_ids if request.return_token_ids else None,
-            prompt_text=engine_input.prompt_text if request.return_prompt_text else None,
-            include_usage=bool(stream_options is not None and stream_options.include_usage),
-            continuous_usage=bool(stream_options is not None and stream_options.continuous_usage_stats),
-        )
-        return ChatFormatter(shape, logprobs)
+    def _logprob_formatter(self, request: ChatCompletionRequest) -> LogprobFormatter | None:
+        if not request.logprobs and request.prompt_logprobs is None:
+            return None
+        tokens_as_ids = bool(request.return_tokens_as_token_ids)
+        return LogprobFormatter(self._context.renderer.tokenizer, request.top_logprobs or 0, tokens_as_ids)
 
 
-def _prompt_extras(request: ChatCompletionRequest) -> PromptExtras:
-    return PromptExtras(
-        param="messages",
-        add_bos=request.add_special_tokens is not False,
-        truncate_prompt_tokens=request.truncate_prompt_tokens,
-        truncation_side=truncation_side(request),
-        cache_salt=request.cache_salt,
+def _resolve_max_tokens(request: ChatCompletionRequest) -> int | None:
+    check_max_tokens("max_tokens", request.max_tokens, 1)
+    check_max_tokens("max_completion_tokens", request.max_completion_tokens, 1)
+    return request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+
+
+def _make_chat_formatter(request: ChatCompletionRequest, result: ChatResult) -> ChatFormatter:
+    stream_options = request.stream_options
+    last = to_template_messages(request.messages[-1:])[0]
+    echoes = bool(request.echo) and last["role"] == "assistant"
+    shape = ChatShape(
+        response_id=result.response_id,
+        created=result.created,
+        model=result.model,
+        num_choices=result.num_choices,
+        echo_text="\n".join(content_texts(last["content"])) if echoes else "",
+        has_logprobs=bool(request.logprobs),
+        has_prompt_logprobs=request.prompt_logprobs is not None,
+        prompt_token_ids=result.engine_input.prompt_token_ids if request.return_token_ids else None,
+        prompt_text=result.engine_input.prompt_text if request.return_prompt_text else None,
+        include_usage=bool(stream_options is not None and stream_options.include_usage),
+        continuous_usage=bool(stream_options is not None and stream_options.continuous_usage_stats),
     )
-
-
-def _to_message(message: ChatMessage, index: int) -> Message:
-    """One message as the template sees it. Raises RequestError naming the message."""
-    where = f"messages[{index}]"
-    for name in ("tool_calls", "tool_call_id", "function_call", "audio"):
-        value: Unsupported = getattr(message, name)
-        if is_given(value, harmless=_ACCEPTED_EMPTY):
-            raise unsupported(f"{where}.{name}")
-    if message.role in TOOL_ROLES:
-        raise RequestError(
-            f"{where}: the role {message.role!r} is not supported, because tool calling is not available yet; "
-            "send the result in a user message",
-            param=f"{where}.role",
-            code="unsupported_parameter",
-        )
-    if message.role not in ROLES:
-        raise RequestError(
-            f"{where}: the role must be one of {', '.join(ROLES)}, not {message.role[:64]!r}",
-            param=f"{where}.role",
-        )
-    if message.content is None and message.role != "assistant":
-        raise RequestError(f"{where}.content is required", param=f"{where}.content")
-    converted: Message = {"role": message.role, "content": _to_content(message.content, where)}
-    if message.name is not None:
-        if "\0" in message.name:
-            raise RequestError(f"{where}.name holds a NUL character", param=f"{where}.name")
-        converted["name"] = message.name
-    return converted
-
-
-def _to_content(content: str | list[ContentPart] | None, where: str) -> str | list[dict[str, str]]:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not content:
-        raise RequestError(f"{where}.content has no parts", param=f"{where}.content")
-    return [
-        {"type": "text", "text": _part_text(part, f"{where}.content[{position}]")}
-        for position, part in enumerate(content)
-    ]
-
-
-def _part_text(part: ContentPart, where: str) -> str:
-    if part.type not in ("text", "refusal"):
-        raise RequestError(
-            f"{where}: parts of type {part.type[:64]!r} are not supported; the model reads text only",
-            param=f"{where}.type",
-            code="unsupported_parameter",
-        )
-    text = part.text if part.type == "text" else part.refusal
-    if text is None:
-        raise RequestError(f"{where}.{part.type} is required", param=f"{where}.{part.type}")
-    return text
+    return ChatFormatter(shape, result.logprobs)

@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 
 from engined import __version__
+from engined.errors import EnginedError
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.logprobs import LogprobFormatter
 from engined.frontend.serving.generation import Usage
-from engined.frontend.serving.sse import ChunkWriter
+from engined.frontend.serving.sse import DONE, KEEP_ALIVE, ChunkWriter, error_event
 
 SYSTEM_FINGERPRINT = f"engined-{__version__}"
 
@@ -36,9 +37,13 @@ class ChatShape:
 class ChatFormatter:
     """Builds the response. `logprobs` must be given if the shape has any."""
 
+    terminator = DONE
+    keep_alive = KEEP_ALIVE
+
     def __init__(self, shape: ChatShape, logprobs: LogprobFormatter | None) -> None:
         self._shape = shape
         self._logprobs = logprobs
+        self._owes_prompt_logprobs = shape.has_prompt_logprobs
         self._writer = ChunkWriter(
             shape.response_id,
             "chat.completion.chunk",
@@ -62,7 +67,8 @@ class ChatFormatter:
         """One delta; nothing if it has neither text nor anything else to say."""
         shape = self._shape
         has_token_ids = shape.prompt_token_ids is not None and output.token_ids
-        if not (output.text or output.finish_reason or has_token_ids or (shape.has_logprobs and output.logprobs)):
+        has_logprobs = (shape.has_logprobs and output.logprobs) or (self._owes_prompt_logprobs and output.index == 0)
+        if not (output.text or output.finish_reason or has_token_ids or has_logprobs):
             return b""
         choice: dict[str, Any] = {
             "index": output.index,
@@ -74,11 +80,16 @@ class ChatFormatter:
             choice["stop_reason"] = output.stop_reason
         if has_token_ids:
             choice["token_ids"] = output.token_ids
-        return self._writer.choice(choice, usage.as_dict() if shape.continuous_usage else None)
+        extra = self._take_prompt_logprobs(output)
+        return self._writer.choice(choice, usage.as_dict() if shape.continuous_usage else None, extra)
 
     def end(self, usage: Usage) -> bytes:
         """The usage chunk, if the request wants one."""
         return self._writer.usage(usage.as_dict()) if self._shape.include_usage else b""
+
+    def error(self, error: EnginedError) -> bytes:
+        """The error event."""
+        return error_event(error)
 
     def whole(self, outputs: Sequence[ChoiceOutput], usage: Usage) -> dict[str, Any]:
         """The response object."""
@@ -113,6 +124,14 @@ class ChatFormatter:
         if self._shape.prompt_token_ids is not None:
             choice["token_ids"] = output.token_ids
         return choice
+
+    def _take_prompt_logprobs(self, output: ChoiceOutput) -> bytes:
+        """They stand at the top level, as in the whole response, and come once: with the first choice's first delta."""
+        if not self._owes_prompt_logprobs or output.index != 0:
+            return b""
+        self._owes_prompt_logprobs = False
+        assert self._logprobs is not None
+        return b',"prompt_logprobs":' + orjson.dumps(self._logprobs.prompt(output.prompt_logprobs))
 
     def _chunk(self, index: int, delta: dict[str, str], extra: bytes = b"") -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}

@@ -4,10 +4,11 @@ import re
 from typing import Literal
 
 from engined.errors import RequestError
-from engined.frontend.api.fields import GenerationFields
+from engined.frontend.api.fields import MAX_PRIORITY, MAX_TIMEOUT_SECONDS, NO_GRAMMAR, GenerationFields
 from engined.frontend.api.parser import unsupported
+from engined.frontend.api.pooling import PoolingFields
+from engined.frontend.serving.time_limits import TimeLimits
 
-MAX_PRIORITY = 2**31
 LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Request ids and cache salts: safe in a log line, bounded."""
 
@@ -17,13 +18,12 @@ def check_common(request: GenerationFields, *, has_priority: bool) -> None:
     if request.stream_options is not None and not request.stream:
         raise RequestError("stream_options is only allowed with stream: true", param="stream_options")
     if request.response_format is not None and request.response_format.type != "text":
-        raise unsupported("response_format")
-    if request.use_beam_search:
-        raise unsupported("use_beam_search")
-    if request.spaces_between_special_tokens is False:
-        raise unsupported("spaces_between_special_tokens")
-    if request.prompt_logprobs is not None and request.stream:
-        raise RequestError("prompt_logprobs cannot be streamed: set stream to false", param="prompt_logprobs")
+        raise unsupported("response_format", NO_GRAMMAR)
+    check_prompt_fields(request, has_priority=has_priority)
+
+
+def check_prompt_fields(request: GenerationFields | PoolingFields, *, has_priority: bool) -> None:
+    """What every endpoint lets a request say of its prompts: priority, labels, truncation."""
     priority = request.priority or 0
     if abs(priority) > MAX_PRIORITY:
         raise RequestError(f"priority must be from {-MAX_PRIORITY} to {MAX_PRIORITY}", param="priority")
@@ -51,6 +51,14 @@ def check_max_tokens(name: str, value: int | None, minimum: int) -> int | None:
     if value is not None and not minimum <= value < 2**31:
         raise RequestError(f"{name} must be at least {minimum} and below 2**31, not {value}", param=name)
     return value
+
+
+def resolve_time_limits(request: GenerationFields) -> TimeLimits:
+    """The deadlines that the request sets itself."""
+    for name, seconds in (("timeout_s", request.timeout_s), ("ttft_timeout_s", request.ttft_timeout_s)):
+        if seconds is not None and not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+            raise RequestError(f"{name} must be above 0 and at most {MAX_TIMEOUT_SECONDS} seconds", param=name)
+    return TimeLimits(total=request.timeout_s, first_token=request.ttft_timeout_s)
 
 
 def truncation_side(request: GenerationFields) -> Literal["left", "right"]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engined import __version__
+from engined.errors import EnginedError
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.logprobs import LogprobFormatter
 from engined.frontend.serving.generation import Usage
-from engined.frontend.serving.sse import ChunkWriter
+from engined.frontend.serving.sse import DONE, KEEP_ALIVE, ChunkWriter, error_event
 from engined.protocol.engine import TokenLogprobs
 
 SYSTEM_FINGERPRINT = f"engined-{__version__}"
@@ -46,6 +47,9 @@ class CompletionShape:
 class CompletionFormatter:
     """Builds the response. `logprobs` must be given if the shape has any."""
 
+    terminator = DONE
+    keep_alive = KEEP_ALIVE
+
     def __init__(self, shape: CompletionShape, logprobs: LogprobFormatter | None) -> None:
         self._shape = shape
         self._logprobs = logprobs
@@ -63,7 +67,9 @@ class CompletionFormatter:
         shape = self._shape
         is_first = output.index not in self._begun
         wants_tokens = (shape.has_logprobs or shape.returned_prompt_ids is not None) and output.token_ids
-        begins = is_first and (shape.prompts is not None or shape.returned_prompt_ids is not None)
+        begins = is_first and (
+            shape.prompts is not None or shape.returned_prompt_ids is not None or shape.has_prompt_logprobs
+        )
         if not (output.text or output.finish_reason or wants_tokens or begins):
             return b""
         self._begun.add(output.index)
@@ -73,6 +79,10 @@ class CompletionFormatter:
     def end(self, usage: Usage) -> bytes:
         """The usage chunk, if the request wants one."""
         return self._writer.usage(usage.as_dict()) if self._shape.include_usage else b""
+
+    def error(self, error: EnginedError) -> bytes:
+        """The error event."""
+        return error_event(error)
 
     def whole(self, outputs: Sequence[ChoiceOutput], usage: Usage) -> dict[str, Any]:
         """The response object."""
@@ -104,7 +114,7 @@ class CompletionFormatter:
                 choice["prompt_token_ids"] = shape.returned_prompt_ids[prompt_index]
         if shape.returned_prompt_texts is not None and is_first:
             choice["prompt_text"] = shape.returned_prompt_texts[prompt_index]
-        if shape.has_prompt_logprobs and self._logprobs is not None:
+        if shape.has_prompt_logprobs and self._logprobs is not None and is_first:
             choice["prompt_logprobs"] = self._logprobs.prompt(output.prompt_logprobs)
         return choice
 
@@ -115,7 +125,9 @@ class CompletionFormatter:
         entries: list[TokenLogprobs | None] = list(output.logprobs)
         token_ids = output.token_ids
         if echoed is not None and is_first:
-            entries = [None, *output.prompt_logprobs, *entries]
+            # A deadline may end a choice before its whole prompt has been scored.
+            num_missing = len(echoed.token_ids) - 1 - len(output.prompt_logprobs)
+            entries = [None, *output.prompt_logprobs, *[None] * num_missing, *entries]
             offsets = echoed.text_offsets + offsets
             token_ids = echoed.token_ids + token_ids
         return self._logprobs.completion(entries, offsets, token_ids)

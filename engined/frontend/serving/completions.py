@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from typing import cast
 
 from engined.errors import RequestError
-from engined.frontend.api.completions import CompletionRequest
+from engined.frontend.api.completions import MAX_PROMPTS, CompletionRequest
 from engined.frontend.output.detokenizer import IncrementalDetokenizer
 from engined.frontend.output.logprobs import LogprobFormatter
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras, TokenIds
 from engined.frontend.rendering.tokenizer import ModelTokenizer
-from engined.frontend.serving.checks import check_common, check_logprobs, check_max_tokens, truncation_side
+from engined.frontend.serving.checks import (
+    check_common,
+    check_logprobs,
+    check_max_tokens,
+    resolve_time_limits,
+    truncation_side,
+)
 from engined.frontend.serving.completion_format import CompletionFormatter, CompletionShape, EchoedPrompt
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation, Usage
 from engined.frontend.serving.requests import build_requests
 from engined.frontend.serving.sampling import LogprobsWanted, resolve_num_choices, resolve_output_options
 
-MAX_PROMPTS = 64
 MAX_SEQUENCES = 256
 """Prompts times choices of one HTTP request."""
 DEFAULT_MAX_TOKENS = 16
@@ -33,6 +38,7 @@ class CompletionServing:
     async def prepare(self, request: CompletionRequest, arrival_time: float, label: str) -> Generation:
         """Check and tokenize one request. Raises RequestError for everything that is the client's fault."""
         context = self._context
+        context.require_runner("generate", "/v1/completions")
         context.check_model(request.model)
         ready = context.engine.require_ready()
         check_common(request, has_priority=context.has_priority)
@@ -43,6 +49,7 @@ class CompletionServing:
         logprobs = self._resolve_logprobs(request)
         max_tokens = check_max_tokens("max_tokens", request.max_tokens, 0)
         options = resolve_output_options(request, context.server.stream_interval)
+        time_limits = resolve_time_limits(request)
         inputs = await context.renderer.render_completion(
             prompts, _prompt_extras(request, max_tokens), ready.max_model_len
         )
@@ -62,6 +69,7 @@ class CompletionServing:
             formatter=self._formatter(request, response_id, num_choices, inputs),
             usage=Usage(num_prompt_tokens=sum(len(item.prompt_token_ids) for item in inputs)),
             arrival_time=arrival_time,
+            time_limits=time_limits,
         )
 
     def _resolve_logprobs(self, request: CompletionRequest) -> LogprobsWanted:

@@ -1,7 +1,9 @@
 """What the serving layer works with. Frontend process; built once by `app`."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import ServerConfig
 from engined.errors import RequestError
 from engined.frontend.async_llm import AsyncLLM
@@ -17,6 +19,7 @@ class ServingContext:
     """What clients may call it; responses name the first."""
     created: int
     """Unix time of the start."""
+    model_info: ModelInfo
     engine: AsyncLLM
     renderer: Renderer
     sampling: SamplingResolver
@@ -33,3 +36,26 @@ class ServingContext:
                 code="model_not_found",
                 status=404,
             )
+
+    def require_runner(self, runner: Literal["generate", "pooling"], route: str) -> None:
+        """Raises RequestError 400 if the model is of the other kind; the message names the routes that it answers."""
+        if self.model_info.runner != runner:
+            raise self.wrong_route(route)
+
+    def wrong_route(self, route: str) -> RequestError:
+        """The refusal of a route that the model has no answer for."""
+        return RequestError(
+            f"{route}: the model {self.model_names[0]!r} {_describe_purpose(self.model_info)}",
+            param="model",
+            code="unsupported_model",
+        )
+
+
+def _describe_purpose(info: ModelInfo) -> str:
+    if info.runner == "generate":
+        return "generates text; use /v1/chat/completions or /v1/completions"
+    if info.num_labels == 0:
+        return "makes embeddings; use /v1/embeddings, /v1/score or /v1/rerank"
+    if info.num_labels == 1:
+        return "scores pairs of texts; use /v1/score or /v1/rerank"
+    return f"sorts texts into {info.num_labels} classes, for which there is no route; serve another model"

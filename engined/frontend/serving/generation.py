@@ -1,11 +1,12 @@
 """One HTTP request that generates, whatever its endpoint: its engine requests, its usage, its log line."""
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from engined.errors import EnginedError
@@ -13,6 +14,8 @@ from engined.frontend.async_llm import AsyncLLM
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.request_state import OutputOptions
+from engined.frontend.serving.requests import scope_requests
+from engined.frontend.serving.time_limits import TIMEOUT_STOP_REASON, Deadlines, TimeLimits
 from engined.protocol.engine import EngineCoreRequest
 
 logger = logging.getLogger(__name__)
@@ -20,6 +23,14 @@ logger = logging.getLogger(__name__)
 
 class ResponseFormatter(Protocol):
     """The shape of an endpoint's response, whole or in chunks. One object a request; chunks come as SSE bytes."""
+
+    @property
+    def terminator(self) -> bytes:
+        """The last bytes of every stream, after its end or after an error; empty where the API has none."""
+
+    @property
+    def keep_alive(self) -> bytes:
+        """What a stream sends when it has had nothing to say for a while."""
 
     def begin(self) -> bytes:
         """What a stream says before the first output."""
@@ -29,6 +40,9 @@ class ResponseFormatter(Protocol):
 
     def end(self, usage: "Usage") -> bytes:
         """What follows the last delta, up to the terminator."""
+
+    def error(self, error: EnginedError) -> bytes:
+        """The event of a generation that fails once its stream has begun; the terminator follows, and nothing else."""
 
     def whole(self, outputs: Sequence[ChoiceOutput], usage: "Usage") -> dict[str, Any]:
         """The response of a request that is not streamed; `outputs[i]` is choice i."""
@@ -71,6 +85,12 @@ class Generation:
     formatter: ResponseFormatter
     usage: Usage
     arrival_time: float
+    time_limits: TimeLimits = field(default_factory=TimeLimits)
+
+
+def scope_cache(generation: Generation, caller_key: bytes) -> Generation:
+    """The same generation, sharing cached prefixes only with those of the same API key; see `scope_requests`."""
+    return replace(generation, requests=scope_requests(generation.requests, caller_key))
 
 
 class GenerationRun:
@@ -116,7 +136,12 @@ async def run_generation(engine: AsyncLLM, generation: Generation, *, final_only
     try:
         async with engine.generate(generation.requests, generation.options, final_only=final_only) as collector:
             run = GenerationRun(generation, collector)
-            yield run
+            cut = functools.partial(engine.end_requests, generation.requests, TIMEOUT_STOP_REASON)
+            deadlines = Deadlines(generation.time_limits, generation.arrival_time, collector, cut)
+            try:
+                yield run
+            finally:
+                deadlines.cancel()
         ending = run.ending
     except (asyncio.CancelledError, ConnectionError):
         ending = "client_disconnect"

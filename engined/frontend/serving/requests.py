@@ -1,6 +1,7 @@
 """From prepared prompts to engine requests: every choice of every prompt is one sequence. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from engined.frontend.rendering.renderer import EngineInput
 from engined.frontend.serving.sampling import choice_seed
@@ -32,3 +33,15 @@ def build_requests(
         for prompt_index, engine_input in enumerate(inputs)
         for choice in range(num_choices)
     ]
+
+
+def scope_requests(requests: Sequence[EngineCoreRequest], caller_key: bytes) -> list[EngineCoreRequest]:
+    """Let callers with different API keys share no cached prefix.
+
+    Otherwise the time to the first token would tell one what another has sent. Empty `caller_key`: there are no keys.
+    """
+    if not caller_key:
+        return list(requests)
+    scope = caller_key.hex()
+    # No client's own salt holds a slash, so that none can pass for another caller's.
+    return [replace(request, cache_salt=f"{scope}/{request.cache_salt or ''}") for request in requests]

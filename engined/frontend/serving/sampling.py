@@ -12,19 +12,21 @@ from typing import Any, TypeVar
 
 from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ConfigError, RequestError
-from engined.frontend.api.fields import GenerationFields
+from engined.frontend.api.fields import (
+    MAX_BAD_WORD_LENGTH,
+    MAX_BAD_WORDS,
+    MAX_CHOICES,
+    MAX_STOP_STRING_LENGTH,
+    MAX_STOP_STRINGS,
+    MAX_STREAM_INTERVAL,
+    GenerationFields,
+)
 from engined.frontend.api.parser import unsupported
 from engined.frontend.output.request_state import OutputOptions
 from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.protocol.sampling import SamplingParams
 from engined.protocol.validation import validate_sampling
 
-MAX_CHOICES = 64
-MAX_STOP_STRINGS = 16
-MAX_STOP_STRING_LENGTH = 256
-MAX_BAD_WORDS = 64
-MAX_BAD_WORD_LENGTH = 256
-MAX_STREAM_INTERVAL = 1024
 GREEDY_BELOW = 1e-5
 T = TypeVar("T")
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
@@ -173,7 +175,7 @@ def resolve_num_choices(request: GenerationFields) -> int:
     if not 1 <= n <= MAX_CHOICES:
         raise RequestError(f"n must be from 1 to {MAX_CHOICES}, not {n}", param="n")
     if request.best_of is not None and request.best_of != n:
-        raise unsupported("best_of")
+        raise unsupported("best_of", "use n and choose among the answers; only a value equal to n is taken")
     return n
 
 

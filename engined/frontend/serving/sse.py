@@ -4,6 +4,9 @@ from typing import Any
 
 import orjson
 
+from engined.errors import EnginedError
+from engined.frontend.http_errors import error_object
+
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -11,6 +14,11 @@ KEEP_ALIVE = b": keep-alive\n\n"
 def event(data: dict[str, Any]) -> bytes:
     """One event with a JSON payload."""
     return b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+def error_event(error: EnginedError) -> bytes:
+    """The event that ends a stream of chunks by an error, in the one error shape."""
+    return event(error_object(error))
 
 
 class ChunkWriter:

@@ -10,10 +10,8 @@ from aiohttp import web
 
 from engined.errors import EnginedError
 from engined.frontend.async_llm import AsyncLLM
-from engined.frontend.http_errors import error_object
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.serving.generation import Generation, GenerationRun, run_generation
-from engined.frontend.serving.sse import DONE, KEEP_ALIVE, event
 
 KEEP_ALIVE_SECONDS = 10.0
 HEADERS = {
@@ -36,7 +34,7 @@ async def stream_generation(request: web.Request, engine: AsyncLLM, generation: 
             except EnginedError as error:
                 run.note_error(error)
                 response.force_close()
-                await response.write(event(error_object(error)) + DONE)
+                await response.write(generation.formatter.error(error) + generation.formatter.terminator)
         finally:
             keep_alive.stop()
     return response
@@ -56,10 +54,10 @@ async def _write_outputs(
         data = begin + b"".join(formatter.chunk(output, usage) for output in outputs)
         begin = b""
         if run.is_finished:
-            await response.write(data + formatter.end(usage) + DONE)
+            await response.write(data + formatter.end(usage) + formatter.terminator)
             return
         if data or not outputs:
-            await response.write(data or KEEP_ALIVE)
+            await response.write(data or formatter.keep_alive)
             keep_alive.note_write()
         outputs = await run.next_outputs()
 

@@ -1,0 +1,172 @@
+"""The response object of /v1/responses and what it is made of. Frontend process; built by `serving/responses`."""
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+Role = Literal["user", "assistant", "system", "developer"]
+
+
+class TopLogprob(Struct, kw_only=True):
+    """An alternative of one position."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ResponseLogprob(Struct, kw_only=True):
+    """One generated token."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class InputText(Struct, kw_only=True, tag_field="type", tag="input_text"):
+    """Text of a user, system or developer message."""
+
+    text: str
+
+
+class OutputText(Struct, kw_only=True, tag_field="type", tag="output_text"):
+    """Text of an answer."""
+
+    text: str
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[ResponseLogprob] = field(default_factory=list)
+    """Filled if the request includes "message.output_text.logprobs"."""
+
+
+class RefusalText(Struct, kw_only=True, tag_field="type", tag="refusal"):
+    """A refusal, in an answer that another server gave."""
+
+    refusal: str
+
+
+class MessageItem(Struct, kw_only=True, tag_field="type", tag="message"):
+    """A message of the conversation: of the input, or the answer."""
+
+    id: str
+    role: Role
+    status: ItemStatus
+    content: list[InputText | OutputText | RefusalText]
+
+
+class ResponseErrorObject(Struct, kw_only=True):
+    """Why a response failed."""
+
+    code: Literal["server_error"]
+    message: str
+
+
+class IncompleteDetails(Struct, kw_only=True):
+    """Why a response is incomplete: max_output_tokens or the end of the context; or its timeout_s."""
+
+    reason: Literal["max_output_tokens", "timeout"]
+
+
+class InputTokensDetails(Struct, kw_only=True):
+    """Of the input, what the prefix cache had. Nothing is billed for writing to it."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputTokensDetails(Struct, kw_only=True):
+    """Of the output."""
+
+    reasoning_tokens: int = 0
+
+
+class ResponseUsage(Struct, kw_only=True):
+    """Tokens of one response."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class PlainTextFormat(Struct, kw_only=True):
+    """The only format for now."""
+
+    type: Literal["text"] = "text"
+
+
+class ResponseTextConfig(Struct, kw_only=True):
+    """How the text looks."""
+
+    format: PlainTextFormat = field(default_factory=PlainTextFormat)
+
+
+class ResponseReasoning(Struct, kw_only=True):
+    """No reasoning for now."""
+
+    effort: None = None
+    summary: None = None
+
+
+class Response(Struct, kw_only=True):
+    """The response object: what POST answers, what the events carry, what GET gives back."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: ResponseStatus
+    error: ResponseErrorObject | None = None
+    incomplete_details: IncompleteDetails | None = None
+    model: str
+    output: list[MessageItem] = field(default_factory=list)
+    usage: ResponseUsage | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool
+    """Whether GET will find it, until newer ones displace it."""
+    metadata: dict[str, str]
+    max_output_tokens: int | None = None
+    temperature: float
+    top_p: float
+    top_logprobs: int
+    truncation: Literal["auto", "disabled"]
+    text: ResponseTextConfig = field(default_factory=ResponseTextConfig)
+    reasoning: ResponseReasoning = field(default_factory=ResponseReasoning)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    tool_choice: Literal["auto", "none"] = "auto"
+    parallel_tool_calls: bool = True
+    max_tool_calls: int | None = None
+    background: Literal[False] = False
+    service_tier: Literal["default"] = "default"
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+class InputItemList(Struct, kw_only=True):
+    """A page of the items that a response answered."""
+
+    object: Literal["list"] = "list"
+    data: list[MessageItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedResponse(Struct, kw_only=True):
+    """What DELETE answers."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True
+
+
+class InputTokenCount(Struct, kw_only=True):
+    """What POST /v1/responses/input_tokens answers."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
