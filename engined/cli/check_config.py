@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.cli.config_command import config_command
 from engined.config.load import LoadedConfig
 from engined.config.options import all_options
@@ -29,15 +30,31 @@ def _plan_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
     return [
         ("memory plan", "value"),
         ("model", f"{info.name} ({info.architecture}, {info.num_parameters / 1e6:.0f} M parameters)"),
+        ("runner", _runner(info)),
         ("weights and activations", memory.dtype),
         ("compute threads of a rank", str(plan.num_threads)),
         ("memory free now", format_bytes(memory.available)),
         ("weights", format_bytes(memory.weights)),
+        *_kv_cache_rows(plan),
+        ("longest context that fits", f"{memory.longest_context} tokens (the model has {info.max_position})"),
+        ("context served", f"{memory.max_model_len} tokens"),
+    ]
+
+
+def _runner(info: ModelInfo) -> str:
+    if info.runner == "generate":
+        return "generate"
+    return f"pooling ({f'{info.num_labels} scores' if info.num_labels else f'{info.pooling_type}, embeddings'})"
+
+
+def _kv_cache_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
+    memory = plan.memory
+    if plan.model_info.encoder is not None:
+        return [("KV cache", "none: the model is an encoder")]
+    return [
         ("KV cache", f"{format_bytes(memory.kv_cache)} as {memory.kv_cache_dtype}"),
         ("KV cache of one token", f"{memory.kv_bytes_per_token} bytes"),
         ("KV blocks", str(memory.num_kv_blocks)),
-        ("longest context that fits", f"{memory.longest_context} tokens (the model has {info.max_position})"),
-        ("context served", f"{memory.max_model_len} tokens"),
     ]
 
 

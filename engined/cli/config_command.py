@@ -1,13 +1,13 @@
 """Makes the flags of `serve` and `check-config` from the option table, and a configuration from what they gave."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from engined.config.load import CONFIG_FILE_VARIABLE, LoadedConfig, load_config
+from engined.config.load import CONFIG_FILE_VARIABLE, load_config
 from engined.config.options import Option, all_options, suggest, table_titles
 
 _EPILOG = (
@@ -46,19 +46,26 @@ class ConfigCommand(click.Command):
             formatter.write_dl([record for record in records if record is not None])
 
 
-def config_command(name: str, run: Callable[[LoadedConfig], int], help: str) -> ConfigCommand:
-    """A command that loads the configuration and hands it to `run`, whose result is the exit code."""
+def config_command(
+    name: str, run: Callable[..., int], help: str, more_parameters: Sequence[click.Parameter] = ()
+) -> ConfigCommand:
+    """A command that loads the configuration and hands it to `run`, whose result is the exit code.
+
+    `run` gets the values of `more_parameters` as keyword arguments.
+    """
 
     def callback(model_argument: str | None, config_file: Path | None, **given: Any) -> int:
+        more = {parameter.name: given.pop(parameter.name) for parameter in more_parameters if parameter.name}
         flags = {key: value for key, value in given.items() if value not in (None, ())}
         if model_argument is not None and flags.get("model", model_argument) != model_argument:
             raise click.UsageError(f"MODEL is {model_argument}, but --model is {flags['model']}: give one of them")
         if model_argument is not None:
             flags["model"] = model_argument
-        return run(load_config(flags, os.environ, config_file))
+        return run(load_config(flags, os.environ, config_file), **more)
 
     parameters: list[click.Parameter] = [
         click.Argument(["model_argument"], metavar="[MODEL]", required=False),
+        *more_parameters,
         *(_parameter(option) for option in all_options()),
         click.Option(
             ["--config", "config_file"],

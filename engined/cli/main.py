@@ -14,6 +14,7 @@ _COMMANDS = {
     "serve": ("engined.cli.serve", "Serve a model over HTTP and a Unix socket."),
     "pull": ("engined.cli.pull", "Download a model, and print its path."),
     "check-config": ("engined.cli.check_config", "Print every effective option and the memory plan."),
+    "run-batch": ("engined.cli.run_batch", "Answer a file of requests."),
     "chat": ("engined.cli.chat", "Chat with the server in the terminal."),
     "complete": ("engined.cli.complete", "Continue a text."),
 }

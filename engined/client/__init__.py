@@ -5,7 +5,7 @@ answer = Client().chat([{"role": "user", "content": "Hello"}])
 """
 
 from engined.client.asynchronous import AsyncClient
-from engined.client.errors import ClientError
+from engined.client.errors import ClientError, ServerUnreachableError
 from engined.client.sync import Client
 
-__all__ = ["AsyncClient", "Client", "ClientError"]
+__all__ = ["AsyncClient", "Client", "ClientError", "ServerUnreachableError"]

@@ -1,6 +1,7 @@
 """The client for asyncio, on aiohttp. Same methods and answers as the blocking one."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -22,6 +23,18 @@ from engined.client.target import (
 _LONGEST_LINE = 16 << 20
 
 Chunk = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawAnswer:
+    """An answer of any status, as it came."""
+
+    status: int
+    request_id: str
+    """Empty if the server named none."""
+    body: bytes
+
+
 Messages = list[dict[str, Any]]
 
 
@@ -45,7 +58,9 @@ class AsyncClient:
 
     async def __aenter__(self) -> "AsyncClient":
         target = self.target
-        connector = aiohttp.TCPConnector(limit=0) if target.uds is None else aiohttp.UnixConnector(str(target.uds))
+        connector = (
+            aiohttp.TCPConnector(limit=0) if target.uds is None else aiohttp.UnixConnector(str(target.uds), limit=0)
+        )
         base = f"{target.scheme}://{target.host}:{target.port}" if target.uds is None else "http://localhost"
         self._session = aiohttp.ClientSession(
             base,
@@ -96,6 +111,17 @@ class AsyncClient:
         """Whether the server is ready. Raises ClientError, with the reason, if it is not."""
         await self._request("GET", "/health")
         return True
+
+    async def post(self, route: str, body: bytes) -> RawAnswer:
+        """POST a JSON body as it is. Raises ClientError only if there was no answer."""
+        try:
+            async with self._open_session().post(self.target.path + route, data=body) as response:
+                request_id = response.headers.get("x-request-id", "")
+                return RawAnswer(status=response.status, request_id=request_id, body=await response.read())
+        except aiohttp.ClientConnectorError as error:
+            raise unreachable(self.target, error) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise broken_answer(self.target) from error
 
     async def _generate(
         self, route: str, prompt: dict[str, Any], stream: bool, fields: dict[str, Any]

@@ -23,6 +23,10 @@ class ClientError(EnginedError):
         self.param = param
 
 
+class ServerUnreachableError(ClientError):
+    """Nobody listens there, so no request was sent."""
+
+
 def error_from_body(status: int, body: Any) -> ClientError:
     """Build the exception from a parsed body, or from an event of a stream; any shape of body is taken."""
     error = body.get("error") if isinstance(body, dict) else None

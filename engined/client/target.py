@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from engined.client.errors import ClientError, error_from_body
+from engined.client.errors import ClientError, ServerUnreachableError, error_from_body
 from engined.ipc.paths import default_uds_path
 
 
@@ -90,7 +90,7 @@ def parse_answer(status: int, body: bytes) -> Any:
 def unreachable(target: Target, error: OSError) -> ClientError:
     """What to say when there is no connection."""
     reason = error.strerror or str(error) or type(error).__name__
-    return ClientError(f"no engined server answers at {target}: {reason}; start one with `engined serve`")
+    return ServerUnreachableError(f"no engined server answers at {target}: {reason}; start one with `engined serve`")
 
 
 def broken_answer(target: Target) -> ClientError:

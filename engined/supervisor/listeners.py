@@ -41,25 +41,32 @@ class Listeners:
     """All public sockets of one daemon. Use it as a context manager."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self.tcp = listen_tcp(config.host, config.port)
+        self.tcp = None if config.host == "none" else listen_tcp(config.host, config.port)
         try:
             self.unix = None if config.uds == "none" else listen_unix(_uds_path(config))
         except BaseException:
-            self.tcp.close()
+            if self.tcp is not None:
+                self.tcp.close()
             raise
 
     @property
     def addresses(self) -> list[str]:
         """Where clients find the server, for the log."""
-        host, port = self.tcp.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        tcp = f"http://{shown}:{port}"
-        return [tcp] if self.unix is None else [tcp, f"unix:{self.unix.path}"]
+        addresses = []
+        if self.tcp is not None:
+            host, port = self.tcp.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            addresses.append(f"http://{shown}:{port}")
+        if self.unix is not None:
+            addresses.append(f"unix:{self.unix.path}")
+        return addresses
 
     @property
     def fds(self) -> dict[str, int]:
         """Descriptors for the frontend, by the name that it knows them by."""
-        fds = {"http": self.tcp.fileno()}
+        fds = {}
+        if self.tcp is not None:
+            fds["http"] = self.tcp.fileno()
         if self.unix is not None:
             fds["uds"] = self.unix.socket.fileno()
         return fds
@@ -72,7 +79,8 @@ class Listeners:
 
     def close(self) -> None:
         """Close our side of all sockets. Idempotent; once the frontend closes its own, connecting is refused."""
-        self.tcp.close()
+        if self.tcp is not None:
+            self.tcp.close()
         if self.unix is not None:
             self.unix.close()
 

@@ -17,6 +17,7 @@ from engined.checkpoint.model_info import ModelInfo
 from engined.config.checks import check_against_model, check_config
 from engined.config.dtype import resolve_dtype
 from engined.config.memory_plan import MemoryPlan, plan_memory
+from engined.config.model_runner import resolve_runner
 from engined.config.resources import allowed_cpus, available_memory
 from engined.config.schema import Config
 from engined.config.units import format_bytes
@@ -48,6 +49,7 @@ def plan_serving(config: Config) -> ServingPlan:
     model_info = load_model_info(str(resolve_model(config.model.model, config.model.revision)))
     if config.model.model.lower() in CATALOGUE:
         model_info = dataclasses.replace(model_info, name=config.model.model.lower())
+    model_info = resolve_runner(model_info, config.model.runner)
     check_against_model(config, model_info)
     memory = plan_memory(config, model_info, resolve_dtype(config.model), available_memory())
     num_threads = config.parallel.num_threads or max(1, allowed_cpus() // config.parallel.tensor_parallel_size)
@@ -101,26 +103,33 @@ def _serve(deployment: Deployment, listeners: Listeners, signals: SignalInbox, s
 
 def _log_plan(config: Config, plan: ServingPlan) -> None:
     memory, info = plan.memory, plan.model_info
-    logger.info(
-        "%s: weights %s, KV cache %s in %d blocks of %d tokens, context %d",
-        info.name,
-        format_bytes(memory.weights),
-        format_bytes(memory.kv_cache),
-        memory.num_kv_blocks,
-        config.cache.block_size,
-        memory.max_model_len,
+    kv_cache = (
+        f"KV cache {format_bytes(memory.kv_cache)} in {memory.num_kv_blocks} blocks of {config.cache.block_size} tokens"
+        if info.encoder is None
+        else "no KV cache"
     )
-    if config.model.max_model_len is None and memory.max_model_len < info.max_position:
+    logger.info(
+        "%s: weights %s, %s, context %d", info.name, format_bytes(memory.weights), kv_cache, memory.max_model_len
+    )
+    if config.model.max_model_len is None and memory.max_model_len < info.default_max_len:
+        limit, flag = (
+            ("the KV cache holds", "--kv-cache-memory")
+            if info.encoder is None
+            else ("one step computes", "--max-num-batched-tokens")
+        )
         logger.warning(
-            "context lowered from %d to %d tokens, which is what the KV cache holds; --kv-cache-memory gives it more",
-            info.max_position,
+            "context lowered from %d to %d tokens, which is what %s; %s gives it more",
+            info.default_max_len,
             memory.max_model_len,
+            limit,
+            flag,
         )
 
 
 def _ready_line(deployment: Deployment, listeners: Listeners, facts: dict[str, dict[str, Any]], seconds: float) -> str:
     num_kv_blocks = facts["EngineCore 0"].get("num_kv_blocks", deployment.plan.num_kv_blocks)
+    size = "no KV cache" if deployment.model_info.encoder is not None else f"{num_kv_blocks} KV blocks"
     return (
         f"ready after {seconds:.1f} s: {deployment.model_info.name} ({deployment.plan.dtype}) on "
-        f"{' and '.join(listeners.addresses)}, {deployment.num_threads} threads, {num_kv_blocks} KV blocks"
+        f"{' and '.join(listeners.addresses)}, {deployment.num_threads} threads, {size}"
     )

@@ -18,6 +18,7 @@ SERVE_FLAGS = [
     "--block-size",
     "--chat-template",
     "--config",
+    "--data-dir",
     "--data-parallel-size",
     "--dp",
     "--dtype",
@@ -39,7 +40,10 @@ SERVE_FLAGS = [
     "--pipeline-parallel-size",
     "--port",
     "--pp",
+    "--responses-store-memory",
+    "--responses-store-size",
     "--revision",
+    "--runner",
     "--scheduling-policy",
     "--seed",
     "--served-model-name",
@@ -49,15 +53,19 @@ SERVE_FLAGS = [
     "--tensor-parallel-size",
     "--tp",
     "--uds",
+    "--unknown-fields",
 ]
 """Adding a flag means adding it here, and asking first whether a key of the TOML file would not do."""
 
 CLIENT_FLAGS = ["--api-key", "--max-tokens", "--model", "--temperature", "--uds", "--url"]
 
+RUN_BATCH_FLAGS = sorted([*SERVE_FLAGS, "--input", "--output", "--url", "-i", "-o"])
+
 COMMANDS = {
     "serve": SERVE_FLAGS,
     "check-config": SERVE_FLAGS,
     "pull": ["--revision"],
+    "run-batch": RUN_BATCH_FLAGS,
     "chat": CLIENT_FLAGS,
     "complete": CLIENT_FLAGS,
 }
@@ -87,6 +95,7 @@ def test_commands_are_a_closed_set() -> None:
         "serve",
         "pull",
         "check-config",
+        "run-batch",
         "chat",
         "complete",
     ]

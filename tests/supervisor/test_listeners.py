@@ -100,10 +100,17 @@ def test_long_path_is_refused(tmp_path: Path) -> None:
 
 def test_default_addresses(runtime: Path) -> None:
     with Listeners(ServerConfig(port=0)) as listeners:
+        assert listeners.tcp is not None
         port = listeners.tcp.getsockname()[1]
         assert listeners.addresses == [f"http://127.0.0.1:{port}", f"unix:{runtime}/engined/engined.sock"]
         assert set(listeners.fds) == {"http", "uds"}
     assert not (runtime / "engined" / "engined.sock").exists()
+
+
+def test_the_tcp_port_can_be_switched_off(tmp_path: Path) -> None:
+    with Listeners(ServerConfig(host="none", uds=str(tmp_path / "a.sock"))) as listeners:
+        assert list(listeners.fds) == ["uds"] and listeners.addresses == [f"unix:{tmp_path}/a.sock"]
+    assert not (tmp_path / "a.sock").exists()
 
 
 def test_unix_socket_can_be_switched_off() -> None:
