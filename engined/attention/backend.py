@@ -1,4 +1,4 @@
-"""What an attention backend is: a statement of what it supports, and the three things it does."""
+"""What an attention backend is: a statement of what it supports, and how it attends."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engined.attention.metadata import AttentionMetadata
 from engined.kernels.cpu.library import CpuKernels
+from engined.layers.rotary import Rotation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +72,9 @@ class AttentionBackend(ABC):
         """What the layers of one forward need of its metadata, computed once for all of them."""
 
     @abstractmethod
-    def write(self, keys: Tensor, values: Tensor, cache: KVCache, prepared: Any) -> None:
-        """Store this step's keys and values [num_tokens, num_kv_heads, head_dim] in their slots."""
+    def forward(self, heads: Tensor, rotation: Rotation, cache: KVCache, prepared: Any) -> Tensor:
+        """One layer's attention of this step: rotate queries and keys, store keys and values in their slots, attend.
 
-    @abstractmethod
-    def attend(self, queries: Tensor, cache: KVCache, prepared: Any) -> Tensor:
-        """queries [num_tokens, num_heads, head_dim] over the cache -> the same shape."""
+        heads [num_tokens, num_heads + 2 * num_kv_heads, head_dim], contiguous: queries, keys, values; they may be
+        overwritten -> [num_tokens, num_heads, head_dim]
+        """

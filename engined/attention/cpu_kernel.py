@@ -10,6 +10,7 @@ from engined.attention.backend import AttentionBackend, AttentionSpec, KVCache
 from engined.attention.host_memory import untouched_zeros
 from engined.attention.metadata import AttentionMetadata
 from engined.kernels.cpu.library import DTYPES, AttentionShape, CpuKernels
+from engined.layers.rotary import Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class CpuKernelAttention(AttentionBackend):
     def __init__(self, spec: AttentionSpec, kernels: CpuKernels | None) -> None:
         super().__init__(spec, kernels)
         assert kernels is not None
-        self._write_kv, self._attend = kernels.attention(spec.dtype, spec.kv_cache_dtype)
+        self._attention = kernels.attention(spec.dtype, spec.kv_cache_dtype)
 
     @classmethod
     def refusals(cls, spec: AttentionSpec, kernels: CpuKernels | None) -> list[str]:
@@ -67,27 +68,14 @@ class CpuKernelAttention(AttentionBackend):
             metadata.block_table.contiguous(),
         )
 
-    def write(self, keys: Tensor, values: Tensor, cache: KVCache, prepared: _Batch) -> None:
-        keys, values = _with_whole_tokens(keys), _with_whole_tokens(values)
-        self._write_kv(
+    def forward(self, heads: Tensor, rotation: Rotation, cache: KVCache, prepared: _Batch) -> Tensor:
+        assert heads.is_contiguous()
+        output = heads.new_empty(heads.shape[0], self.spec.num_heads, self.spec.head_dim)
+        self._attention(
             ctypes.byref(self._shape(cache)),
-            keys.data_ptr(),
-            keys.stride(0),
-            values.data_ptr(),
-            values.stride(0),
+            heads.data_ptr(),
+            rotation.angles.data_ptr(),
             prepared.slot_mapping.data_ptr(),
-            cache.keys.data_ptr(),
-            cache.values.data_ptr(),
-            keys.shape[0],
-        )
-
-    def attend(self, queries: Tensor, cache: KVCache, prepared: _Batch) -> Tensor:
-        queries = _with_whole_tokens(queries)
-        output = queries.new_empty(queries.shape)
-        self._attend(
-            ctypes.byref(self._shape(cache)),
-            queries.data_ptr(),
-            queries.stride(0),
             cache.keys.data_ptr(),
             cache.values.data_ptr(),
             prepared.query_starts.data_ptr(),
@@ -110,9 +98,3 @@ class CpuKernelAttention(AttentionBackend):
             spec.sliding_window or 0,
             1 / math.sqrt(spec.head_dim),
         )
-
-
-def _with_whole_tokens(heads: Tensor) -> Tensor:
-    """[num_tokens, heads, head_dim] with the heads of a token side by side; tokens may lie apart."""
-    is_whole = heads.stride()[1:] == (heads.shape[2], 1)
-    return heads if is_whole else heads.contiguous()

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from engined.attention.backend import AttentionBackend, KVCache
 from engined.attention.context import get_forward_context
+from engined.layers.rotary import Rotation
 
 
 class Attention(nn.Module):
@@ -18,9 +19,8 @@ class Attention(nn.Module):
         self.backend = backend
         self.kv_cache = kv_cache
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """queries [num_tokens, num_heads, head_dim], keys and values [num_tokens, num_kv_heads, head_dim], of the batch
-        in the forward context -> [num_tokens, num_heads * head_dim]"""
+    def forward(self, heads: Tensor, rotation: Rotation) -> Tensor:
+        """heads [num_tokens, num_heads + 2 * num_kv_heads, head_dim], contiguous: queries, keys and values, not yet
+        rotated, of the batch in the forward context; they may be overwritten -> [num_tokens, num_heads * head_dim]"""
         prepared = get_forward_context().prepared_by(self.backend)
-        self.backend.write(keys, values, self.kv_cache, prepared)
-        return self.backend.attend(queries, self.kv_cache, prepared).flatten(1)
+        return self.backend.forward(heads, rotation, self.kv_cache, prepared).flatten(1)

@@ -30,8 +30,7 @@ class MergedColumnParallelLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[rows, in_features] -> [rows, sum(output_sizes)]"""
-        output: Tensor = self.weight(inputs, self.bias)
-        return output
+        return self.weight.forward(inputs, self.bias)
 
     def tensor_specs(self, names: Sequence[str]) -> list[TensorSpec]:
         """What to load, given the checkpoint's names of the projections, in the order of `out_features`."""
@@ -89,7 +88,7 @@ class RowParallelLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The bias is added by rank 0 alone, so that the sum has it once."""
         bias = self.bias if self.tp.rank == 0 else None
-        return self.tp.all_reduce(self.weight(inputs, bias))
+        return self.tp.all_reduce(self.weight.forward(inputs, bias))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the projection."""

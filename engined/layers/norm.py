@@ -25,8 +25,7 @@ class RMSNorm(nn.Module):
         """Adds `update` to the residual `stream`, both [rows, size], in place; the norm of the sum, [rows, size]."""
         if self._kernels is not None:
             return self._kernels.add_rms_norm(stream, update, self.weight, self.epsilon)
-        normed: Tensor = self(stream if update is None else stream.add_(update))
-        return normed
+        return self.forward(stream if update is None else stream.add_(update))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the norm."""

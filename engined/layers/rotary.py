@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from engined.checkpoint.model_info import RopeScaling
 from engined.checkpoint.rope import frequency_factors
-from engined.kernels.cpu.library import CpuKernels
 from engined.layers.context import LayerContext
 
 
@@ -17,13 +16,9 @@ class Rotation:
 
     angles: Tensor
     """[num_tokens, head_dim] in float32: cosines of half a head, then sines."""
-    kernels: CpuKernels | None
 
     def apply(self, heads: Tensor) -> Tensor:
-        """Rotate heads [num_tokens, num_heads, head_dim]; `heads` itself may be overwritten."""
-        if self.kernels is not None:
-            self.kernels.rotate(heads, self.angles)
-            return heads
+        """heads [num_tokens, num_heads, head_dim] -> the same, rotated."""
         cosines, sines = self.angles[:, None].to(heads.dtype).chunk(2, dim=-1)
         first, second = heads.chunk(2, dim=-1)
         return torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1)
@@ -41,9 +36,8 @@ class RotaryEmbedding(nn.Module):
         if scaling is not None:
             frequencies /= torch.tensor(frequency_factors(scaling, head_dim, theta))
         self.register_buffer("inverse_frequencies", frequencies.to(context.device), persistent=False)
-        self._kernels = context.kernels_for(head_dim // 2)
 
     def forward(self, positions: Tensor) -> Rotation:
         """positions [num_tokens]"""
         angles = positions.float()[:, None] * self.inverse_frequencies
-        return Rotation(torch.cat((angles.cos(), angles.sin()), -1), self._kernels)
+        return Rotation(torch.cat((angles.cos(), angles.sin()), -1))

@@ -1,4 +1,8 @@
-"""The blocks that the families share: self attention, the gated MLP, and the layer that joins them."""
+"""The blocks that the families share: self attention, the gated MLP, and the layer that joins them.
+
+They call `forward` of their parts and not the parts themselves: it has a type, and skips the hooks of torch's modules,
+which take longer than some kernels at a single token.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -31,17 +35,13 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden: Tensor, rotation: Rotation) -> Tensor:
         """hidden [num_tokens, hidden_size] -> the same shape"""
-        num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
-        heads = self.qkv_proj(hidden).unflatten(1, (-1, self.head_dim))
-        queries_and_keys, values = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        heads = self.qkv_proj.forward(hidden).view(hidden.shape[0], -1, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
-            queries_and_keys = torch.cat(
-                (self.q_norm(queries_and_keys[:, :num_heads]), self.k_norm(queries_and_keys[:, num_heads:])), dim=1
-            )
-        # Rotated together: at one token every call costs more than its arithmetic.
-        rotated = rotation.apply(queries_and_keys)
-        output: Tensor = self.o_proj(self.attention(rotated[:, :num_heads], rotated[:, num_heads:], values))
-        return output
+            first_key, first_value = self.qkv_proj.num_heads, self.qkv_proj.num_heads + self.qkv_proj.num_kv_heads
+            queries = self.q_norm.forward(heads[:, :first_key])
+            keys = self.k_norm.forward(heads[:, first_key:first_value])
+            heads = torch.cat((queries, keys, heads[:, first_value:]), dim=1)
+        return self.o_proj.forward(self.attention.forward(heads, rotation))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the block."""
@@ -63,8 +63,7 @@ class GatedMLP(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[num_tokens, hidden_size] -> the same shape"""
-        output: Tensor = self.down_proj(self.activation(self.gate_up_proj(hidden)))
-        return output
+        return self.down_proj.forward(self.activation.forward(self.gate_up_proj.forward(hidden)))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the block."""
@@ -85,9 +84,8 @@ class DecoderLayer(nn.Module):
     def forward(self, stream: Tensor, update: Tensor | None, rotation: Rotation) -> Tensor:
         """`stream` [num_tokens, hidden_size] is the residual stream, to which `update`, from the layer before, is added
         in place; returns this layer's own update, which is still to be added."""
-        attended: Tensor = self.self_attention(self.input_norm.add_and_norm(stream, update), rotation)
-        output: Tensor = self.mlp(self.post_attention_norm.add_and_norm(stream, attended))
-        return output
+        attended = self.self_attention.forward(self.input_norm.add_and_norm(stream, update), rotation)
+        return self.mlp.forward(self.post_attention_norm.add_and_norm(stream, attended))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the layer."""

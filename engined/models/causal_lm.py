@@ -37,11 +37,12 @@ class CausalLM(nn.Module):
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """int64 ids and positions [num_tokens] -> hidden states [num_tokens, hidden_size], after the final norm"""
-        stream: Tensor = self.embed_tokens(input_ids)
-        rotation = self.rotary(positions)
+        stream = self.embed_tokens.forward(input_ids)
+        rotation = self.rotary.forward(positions)
         update: Tensor | None = None
         for layer in self.layers:
-            update = layer(stream, update, rotation)
+            assert isinstance(layer, DecoderLayer)
+            update = layer.forward(stream, update, rotation)
         return self.norm.add_and_norm(stream, update)
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
@@ -50,8 +51,7 @@ class CausalLM(nn.Module):
         The other ranks must call it too; they get None.
         """
         assert self.lm_head is not None, "a pooling model has no logits"
-        logits: Tensor | None = self.lm_head(hidden)
-        return logits
+        return self.lm_head.forward(hidden)
 
     def attention_layers(self) -> list[Attention]:
         """The attention of each layer, in order; each needs a backend and a KV cache bound."""

@@ -44,7 +44,6 @@ class CpuKernels:
         self._linear = self._by_dtype("engined_linear", [_POINTER] * 4 + [_SIZE] * 3)
         self._add_rms_norm = self._by_dtype("engined_add_rms_norm", [_POINTER] * 4 + [_SIZE] * 2 + [ctypes.c_float])
         self._silu_and_multiply = self._by_dtype("engined_silu_and_multiply", [_POINTER] * 2 + [_SIZE] * 2)
-        self._rotate = self._by_dtype("engined_rotate", [_POINTER, _SIZE, _POINTER] + [_SIZE] * 3)
 
     def pack_linear(self, weight: Tensor) -> Tensor:
         """weight [out_features, in_features], float32 or bfloat16 -> the form that `linear` reads, of the same type."""
@@ -95,23 +94,10 @@ class CpuKernels:
         self._silu_and_multiply[output.dtype](gate_and_up.data_ptr(), output.data_ptr(), rows, width // 2)
         return output
 
-    def rotate(self, heads: Tensor, angles: Tensor) -> None:
-        """Rotates heads [num_tokens, num_heads, head_dim] in place; angles [num_tokens, head_dim] in float32 holds the
-        cosines of half a head, then the sines."""
-        num_tokens, num_heads, head_dim = heads.shape
-        assert heads.stride()[1:] == (head_dim, 1)
-        self._rotate[heads.dtype](heads.data_ptr(), heads.stride(0), angles.data_ptr(), num_tokens, num_heads, head_dim)
-
-    def attention(self, dtype: torch.dtype, kv_cache_dtype: torch.dtype) -> tuple[Callable[..., None], ...]:
-        """The raw functions (write_kv, attend) of attention.cpp for these types."""
-        suffix = f"{DTYPES[dtype]}_{DTYPES[kv_cache_dtype]}"
-        shape = ctypes.POINTER(AttentionShape)
-        write_kv = [shape] + [_POINTER, _SIZE] * 2 + [_POINTER] * 3 + [_SIZE]
-        attend = [shape, _POINTER, _SIZE] + [_POINTER] * 5 + [_SIZE] * 2 + [_POINTER]
-        return (
-            self._function(f"engined_write_kv_{suffix}", write_kv),
-            self._function(f"engined_attend_{suffix}", attend),
-        )
+    def attention(self, dtype: torch.dtype, kv_cache_dtype: torch.dtype) -> Callable[..., None]:
+        """The raw function of attention.cpp for these types."""
+        arguments = [ctypes.POINTER(AttentionShape)] + [_POINTER] * 8 + [_SIZE] * 2 + [_POINTER]
+        return self._function(f"engined_attention_{DTYPES[dtype]}_{DTYPES[kv_cache_dtype]}", arguments)
 
     def _by_dtype(self, name: str, argument_types: list[Any]) -> dict[torch.dtype, Callable[..., None]]:
         return {dtype: self._function(f"{name}_{suffix}", argument_types) for dtype, suffix in DTYPES.items()}

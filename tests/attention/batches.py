@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engined.attention.backend import AttentionBackend, AttentionSpec
-from engined.attention.context import ForwardContext, forward_context
+from engined.attention.context import forward_context
 from engined.attention.layer import Attention
 from engined.attention.metadata import AttentionMetadata
+from engined.layers.rotary import Rotation
 
 SPEC = AttentionSpec(
     device=torch.device("cpu"),
@@ -20,6 +21,12 @@ SPEC = AttentionSpec(
     head_dim=8,
     block_size=4,
 )
+
+
+def no_rotation(spec: AttentionSpec, num_tokens: int) -> Rotation:
+    """The angle 0 for every token."""
+    half = torch.ones(num_tokens, spec.head_dim // 2)
+    return Rotation(torch.cat((half, torch.zeros_like(half)), dim=1))
 
 
 class Batch:
@@ -67,16 +74,15 @@ class Batch:
         cache = backend.allocate_kv_cache(self.num_blocks)
         cache.keys.fill_(stale[0])
         cache.values.fill_(stale[1])
-        old = [(0, total - new) for total, new in self.lengths]
-        prepared = ForwardContext(self._metadata(old)).prepared_by(backend)
-        keys, values = self._stack(old)
-        if len(keys):
-            backend.write(keys, values, cache, prepared)
         layer = Attention()
         layer.bind(backend, cache)
-        new_keys, new_values = self._stack([(total - new, total) for total, new in self.lengths])
+        old = [(0, total - new) for total, new in self.lengths]
+        if any(end for _, end in old):
+            with forward_context(self._metadata(old)):
+                layer(self._heads(old), no_rotation(self.spec, sum(end for _, end in old)))
+        new = [(total - new, total) for total, new in self.lengths]
         with forward_context(self.metadata()):
-            return layer(torch.cat(self.queries).to(self.spec.dtype), new_keys, new_values)
+            return layer(self._heads(new), no_rotation(self.spec, sum(end - begin for begin, end in new)))
 
     def alone(self, i: int) -> "Batch":
         """Sequence `i` as a batch of its own, in other blocks."""
@@ -91,13 +97,15 @@ class Batch:
         batch.queries = [queries[-count:] for queries in self.queries]
         return batch
 
-    def _stack(self, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """Keys and values of tokens [begin, end) of each sequence, one after the other."""
-        keys, values = (
-            torch.cat([tensor[begin:end] for tensor, (begin, end) in zip(tensors, spans, strict=True)])
-            for tensors in (self.keys, self.values)
-        )
-        return keys.to(self.spec.dtype), values.to(self.spec.dtype)
+    def _heads(self, spans: list[tuple[int, int]]) -> Tensor:
+        """Queries, keys and values of tokens [begin, end) of each sequence, as a projection makes them."""
+        parts = []
+        for i, (begin, end) in enumerate(spans):
+            queries = self.queries[i]
+            if len(queries) != end - begin:  # old tokens, whose own results nobody reads
+                queries = torch.zeros(end - begin, *queries.shape[1:])
+            parts.append(torch.cat((queries, self.keys[i][begin:end], self.values[i][begin:end]), dim=1))
+        return torch.cat(parts).to(self.spec.dtype)
 
     def expected(self) -> Tensor:
         """[num_tokens, num_heads * head_dim]"""

@@ -7,10 +7,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engined.attention.context import forward_context
 from engined.attention.cpu_kernel import CpuKernelAttention
 from engined.attention.cpu_paged import CpuPagedAttention
+from engined.attention.layer import Attention
 from engined.attention.selector import select_backend
 from engined.kernels.cpu.library import CpuKernels
+from engined.layers.context import LayerContext
+from engined.layers.rotary import RotaryEmbedding
+from engined.layers.tensor_parallel import TensorParallelGroup
 from tests.attention.batches import SPEC, Batch, batch_lengths
 
 KERNEL_SPEC = replace(SPEC, head_dim=32, block_size=16)
@@ -102,3 +107,24 @@ def test_selection(kernels: CpuKernels) -> None:
     assert isinstance(select_backend(KERNEL_SPEC, kernels), CpuKernelAttention)
     assert isinstance(select_backend(replace(KERNEL_SPEC, block_size=2), kernels), CpuPagedAttention)
     assert isinstance(select_backend(KERNEL_SPEC, None), CpuPagedAttention)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("head_dim", [16, 24, 64])
+def test_rotation(kernels: CpuKernels, dtype: torch.dtype, head_dim: int) -> None:
+    """Queries and keys are rotated before anything else, values are not: as by the backend in torch."""
+    if head_dim % kernels.lanes:
+        pytest.skip("this vector does not step through such heads")
+    spec = replace(KERNEL_SPEC, head_dim=head_dim, dtype=dtype, kv_cache_dtype=dtype)
+    batch = Batch(spec, [(40, 40), (25, 25)])
+    context = LayerContext(dtype=dtype, device=torch.device("cpu"), tp=TensorParallelGroup())
+    rotation = RotaryEmbedding(head_dim, 10000.0, None, context)(torch.randint(0, 9000, (65,)))
+    heads = torch.randn(65, spec.num_heads + 2 * spec.num_kv_heads, head_dim).to(dtype)
+    results = []
+    for backend in (CpuKernelAttention(spec, kernels), CpuPagedAttention(spec)):
+        layer = Attention()
+        layer.bind(backend, backend.allocate_kv_cache(batch.num_blocks))
+        with forward_context(batch.metadata()):
+            results.append(layer(heads.clone(), rotation).float())
+    tolerance = 1e-5 if dtype == torch.float32 else 0.03
+    torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)

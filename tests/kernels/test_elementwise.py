@@ -1,13 +1,10 @@
-"""Norm, gate and rotation against torch."""
+"""Norm and gate against torch."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from engined.kernels.cpu.library import CpuKernels
-from engined.layers.context import LayerContext
-from engined.layers.rotary import RotaryEmbedding
-from engined.layers.tensor_parallel import TensorParallelGroup
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 DTYPES = list(TOLERANCE)
@@ -48,20 +45,3 @@ def test_silu_of_extremes(kernels: CpuKernels) -> None:
     assert result[1:4].abs().max() < 1e-6 or result[1].abs() < 1e30 * 1e-37
     torch.testing.assert_close(result[2:9], F.silu(gates[2:9]), rtol=1e-5, atol=1e-6)
     assert result[10].isnan()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("tokens", [1, 40])
-def test_rotation_equals_its_twin(kernels: CpuKernels, dtype: torch.dtype, tokens: int) -> None:
-    torch.manual_seed(0)
-    heads, positions = torch.randn(tokens, 5, 64).to(dtype), torch.randint(0, 9000, (tokens,))
-    group = TensorParallelGroup()
-    results = []
-    for each in (kernels, None):
-        context = LayerContext(dtype=dtype, device=torch.device("cpu"), tp=group, kernels=each)
-        rotation = RotaryEmbedding(64, 10000.0, None, context)(positions)
-        given = heads.clone()
-        # Only the first heads, as a model rotates queries and keys and leaves the values beside them.
-        results.append(rotation.apply(given[:, :4]))
-        assert torch.equal(given[:, 4], heads[:, 4])
-    close(*results)

@@ -144,56 +144,80 @@ void attend(const Shape& shape, const Task& task, const T* queries, ptrdiff_t qu
     }
 }
 
-// New keys and values [num_tokens][num_kv_heads][head_dim], tokens a stride of elements apart, into their slots.
-template <typename T, typename C>
-void write(const Shape& shape, const T* keys, ptrdiff_t key_stride, const T* values, ptrdiff_t value_stride,
-           const int64_t* slots, C* key_cache, C* value_cache, ptrdiff_t num_tokens) {
-    const ptrdiff_t head_dim = shape.head_dim, block_size = shape.block_size;
-#pragma omp parallel for schedule(static) if (num_tokens > 16)
-    for (ptrdiff_t token = 0; token < num_tokens; ++token) {
-        const ptrdiff_t block = slots[token] / block_size, offset = slots[token] % block_size;
-        for (ptrdiff_t head = 0; head < shape.num_kv_heads; ++head) {
-            const ptrdiff_t start = (head * shape.num_blocks + block) * head_dim * block_size;
-            const T* key = keys + token * key_stride + head * head_dim;
-            const T* value = values + token * value_stride + head * head_dim;
-            for (ptrdiff_t d = 0; d < head_dim; ++d)
-                from_float(key_cache + start + d * block_size + offset, to_float(key[d]));
-            for (ptrdiff_t d = 0; d < head_dim; d += LANES)
-                store(value_cache + start + offset * head_dim + d, load(value + d));
-        }
+// Below so many multiply-adds a thread takes longer to wake than to help.
+constexpr ptrdiff_t MIN_PARALLEL_PRODUCTS = 1 << 19;
+
+// Rotates a head in place (rotary embedding): its two halves pair up. `angles` holds half a head of cosines, then the sines.
+template <typename T>
+void rotate(T* head, const float* angles, ptrdiff_t head_dim) {
+    const ptrdiff_t half = head_dim / 2;
+    ptrdiff_t i = 0;
+    for (; i + LANES <= half; i += LANES) {
+        const Vector first = load(head + i), second = load(head + half + i);
+        const Vector cosine = load(angles + i), sine = load(angles + half + i);
+        store(head + i, first * cosine - second * sine);
+        store(head + half + i, second * cosine + first * sine);
+    }
+    for (; i < half; ++i) {
+        const float first = to_float(head[i]), second = to_float(head[half + i]);
+        from_float(head + i, first * angles[i] - second * angles[half + i]);
+        from_float(head + half + i, second * angles[i] + first * angles[half + i]);
     }
 }
 
+// Rotates queries and keys of one token, and puts its keys and values into their slot.
 template <typename T, typename C>
-void attend_all(const Shape& shape, const T* queries, ptrdiff_t stride, const C* keys, const C* values,
-                const int64_t* query_starts, const int64_t* seq_lens, const int64_t* block_table,
-                ptrdiff_t table_width, ptrdiff_t num_requests, T* output) {
-    const std::vector<Task> tasks =
-        make_tasks(shape, query_starts, seq_lens, block_table, table_width, num_requests);
-#pragma omp parallel
+void rotate_and_write(const Shape& shape, T* heads, const float* angles, int64_t slot, C* key_cache, C* value_cache) {
+    const ptrdiff_t head_dim = shape.head_dim, block_size = shape.block_size;
+    const ptrdiff_t block = slot / block_size, offset = slot % block_size;
+    for (ptrdiff_t head = 0; head < shape.num_heads + shape.num_kv_heads; ++head)
+        rotate(heads + head * head_dim, angles, head_dim);
+    const T* keys = heads + shape.num_heads * head_dim;
+    const T* values = keys + shape.num_kv_heads * head_dim;
+    for (ptrdiff_t head = 0; head < shape.num_kv_heads; ++head) {
+        const ptrdiff_t start = (head * shape.num_blocks + block) * head_dim * block_size;
+        for (ptrdiff_t d = 0; d < head_dim; ++d)
+            from_float(key_cache + start + d * block_size + offset, to_float(keys[head * head_dim + d]));
+        for (ptrdiff_t d = 0; d < head_dim; d += LANES)
+            store(value_cache + start + offset * head_dim + d, load(values + head * head_dim + d));
+    }
+}
+
+// heads [num_tokens][num_heads + 2 * num_kv_heads][head_dim]: queries, keys and values of a step, which are rotated in
+// place and stored before any of them is attended -> output [num_tokens][num_heads][head_dim]
+template <typename T, typename C>
+void rotate_write_attend(const Shape& shape, T* heads, const float* angles, const int64_t* slots, C* keys, C* values,
+                         const int64_t* query_starts, const int64_t* seq_lens, const int64_t* block_table,
+                         ptrdiff_t table_width, ptrdiff_t num_requests, T* output) {
+    const ptrdiff_t num_tokens = query_starts[num_requests];
+    const ptrdiff_t stride = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+    const std::vector<Task> tasks = make_tasks(shape, query_starts, seq_lens, block_table, table_width, num_requests);
+    ptrdiff_t products = 0;
+    for (const Task& task : tasks)
+        products += task.tokens * (task.position + task.tokens) * shape.group() * shape.head_dim * 2;
+#pragma omp parallel if (products > MIN_PARALLEL_PRODUCTS)
     {
+#pragma omp for schedule(static)
+        for (ptrdiff_t token = 0; token < num_tokens; ++token)
+            rotate_and_write(shape, heads + token * stride, angles + token * shape.head_dim, slots[token], keys,
+                             values);
         Scratch scratch(shape);
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < tasks.size(); ++i)
-            attend(shape, tasks[i], queries, stride, keys, values, output, scratch);
+            attend(shape, tasks[i], heads, stride, keys, values, output, scratch);
     }
 }
 
 }  // namespace
 
-// One pair of functions for each type of activations (T) and of the cache (C).
+// One function for each type of activations (T) and of the cache (C).
 #define ENGINED_ATTENTION(SUFFIX, T, C)                                                                               \
-    void engined_write_kv_##SUFFIX(const Shape* shape, const T* keys, ptrdiff_t key_stride, const T* values,          \
-                                   ptrdiff_t value_stride, const int64_t* slots, C* key_cache, C* value_cache,        \
-                                   ptrdiff_t num_tokens) {                                                            \
-        write(*shape, keys, key_stride, values, value_stride, slots, key_cache, value_cache, num_tokens);             \
-    }                                                                                                                 \
-    void engined_attend_##SUFFIX(const Shape* shape, const T* queries, ptrdiff_t stride, const C* keys,               \
-                                 const C* values, const int64_t* query_starts, const int64_t* seq_lens,               \
-                                 const int64_t* block_table, ptrdiff_t table_width, ptrdiff_t num_requests,           \
-                                 T* output) {                                                                         \
-        attend_all(*shape, queries, stride, keys, values, query_starts, seq_lens, block_table, table_width,           \
-                   num_requests, output);                                                                             \
+    void engined_attention_##SUFFIX(const Shape* shape, T* heads, const float* angles, const int64_t* slots, C* keys, \
+                                    C* values, const int64_t* query_starts, const int64_t* seq_lens,                  \
+                                    const int64_t* block_table, ptrdiff_t table_width, ptrdiff_t num_requests,        \
+                                    T* output) {                                                                      \
+        rotate_write_attend(*shape, heads, angles, slots, keys, values, query_starts, seq_lens, block_table,          \
+                            table_width, num_requests, output);                                                       \
     }
 
 extern "C" {

@@ -1,4 +1,4 @@
-// What a layer does between its products: norms, the gate of the MLP, rotary embedding.
+// What a layer does between its products: norms and the gate of the MLP.
 #include <cmath>
 
 #include "vector.h"
@@ -40,26 +40,6 @@ void silu_and_multiply(const T* gate_and_up, T* output, ptrdiff_t rows, ptrdiff_
     }
 }
 
-// Rotates the first `num_heads` heads of each token in place; tokens lie `stride` elements apart. The two halves of a
-// head pair up; angles [num_tokens][head_dim] holds the cosines of a token, then its sines.
-template <typename T>
-void rotate(T* heads, ptrdiff_t stride, const float* angles, ptrdiff_t num_tokens, ptrdiff_t num_heads,
-            ptrdiff_t head_dim) {
-    const ptrdiff_t half = head_dim / 2;
-#pragma omp parallel for schedule(static) if (num_tokens >= MIN_PARALLEL_ROWS)
-    for (ptrdiff_t token = 0; token < num_tokens; ++token)
-        for (ptrdiff_t h = 0; h < num_heads; ++h) {
-            T* first = heads + token * stride + h * head_dim;
-            for (ptrdiff_t i = 0; i < half; i += LANES) {
-                const Vector a = load(first + i), b = load(first + half + i);
-                const Vector cosine = load(angles + token * head_dim + i);
-                const Vector sine = load(angles + token * head_dim + half + i);
-                store(first + i, a * cosine - b * sine);
-                store(first + half + i, b * cosine + a * sine);
-            }
-        }
-}
-
 }  // namespace
 
 #define ENGINED_ELEMENTWISE(SUFFIX, T)                                                                                \
@@ -69,10 +49,6 @@ void rotate(T* heads, ptrdiff_t stride, const float* angles, ptrdiff_t num_token
     }                                                                                                                 \
     void engined_silu_and_multiply_##SUFFIX(const T* gate_and_up, T* output, ptrdiff_t rows, ptrdiff_t size) {        \
         silu_and_multiply(gate_and_up, output, rows, size);                                                           \
-    }                                                                                                                 \
-    void engined_rotate_##SUFFIX(T* heads, ptrdiff_t stride, const float* angles, ptrdiff_t num_tokens,               \
-                                 ptrdiff_t num_heads, ptrdiff_t head_dim) {                                           \
-        rotate(heads, stride, angles, num_tokens, num_heads, head_dim);                                               \
     }
 
 extern "C" {
