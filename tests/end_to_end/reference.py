@@ -47,18 +47,16 @@ def load(model: Path) -> PreTrainedModel:
 
 @torch.inference_mode()
 def generate(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """NUM_TOKENS greedy tokens after each prompt, one prompt at a time, whatever the EOS."""
-    answers = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            min_new_tokens=NUM_TOKENS,
-            max_new_tokens=NUM_TOKENS,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-        answers.append(output[0, len(prompt) :].tolist())
-    return answers
+    """NUM_TOKENS greedy tokens after each prompt, whatever the EOS. In one batch: that takes a tenth of the time."""
+    longest = max(map(len, prompts))
+    padding = [longest - len(prompt) for prompt in prompts]
+    output = model.generate(
+        torch.tensor([[0] * count + list(prompt) for count, prompt in zip(padding, prompts, strict=True)]),
+        attention_mask=torch.tensor([[0] * count + [1] * (longest - count) for count in padding]),
+        do_sample=False,
+        min_new_tokens=NUM_TOKENS,
+        max_new_tokens=NUM_TOKENS,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return [answer[longest:].tolist() for answer in output]
