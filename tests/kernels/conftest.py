@@ -11,7 +11,12 @@ from engined.kernels.cpu.library import CpuKernels
 CAPABILITY = torch.backends.cpu.get_cpu_capability()
 MACHINES = {"native": NATIVE}
 if torch.backends.mkldnn.is_available() and CAPABILITY in ("AVX2", "AVX512"):
-    MACHINES |= {"sse2": ("-march=x86-64",), "avx2": ("-march=x86-64-v3",)}
+    MACHINES |= {
+        "sse2": ("-march=x86-64",),
+        "avx2": ("-march=x86-64-v3",),
+        # The vectors of AVX512, each made of two: its paths, if not its instructions.
+        "wide": ("-march=x86-64-v3", "-DENGINED_LANES=16", "-Wno-psabi"),
+    }
 
 
 @pytest.fixture(scope="session", params=list(MACHINES))

@@ -14,6 +14,8 @@ namespace {
 
 // Query rows (tokens times the heads that share a KV head) which pass over the cache together.
 constexpr ptrdiff_t MAX_TILE_ROWS = 48;
+// Cached tokens between two looks at the running maximum, which cost as much as the products of a single block.
+constexpr ptrdiff_t CHUNK_TOKENS = 64;
 
 struct Shape {
     ptrdiff_t num_heads, num_kv_heads, head_dim, block_size, num_blocks, window;
@@ -21,6 +23,8 @@ struct Shape {
 
     ptrdiff_t group() const { return num_heads / num_kv_heads; }
     ptrdiff_t tile_tokens() const { return std::max<ptrdiff_t>(1, MAX_TILE_ROWS / group()); }
+    // Whole blocks. Chunks begin at multiples of their size, so that a token lies in the same one for every query.
+    ptrdiff_t chunk_tokens() const { return std::max<ptrdiff_t>(1, CHUNK_TOKENS / block_size) * block_size; }
     // First position that a query at `position` sees; a window of 0 has no end.
     ptrdiff_t first_visible(ptrdiff_t position) const {
         return window == 0 ? 0 : std::max<ptrdiff_t>(0, position - window + 1);
@@ -58,20 +62,21 @@ struct Scratch {
         const ptrdiff_t rows = shape.tile_tokens() * shape.group();
         queries.resize(rows * shape.head_dim);
         output.resize(rows * shape.head_dim);
-        scores.resize(rows * shape.block_size);
+        scores.resize(rows * shape.chunk_tokens());
         maxima.resize(rows);
         sums.resize(rows);
     }
 };
 
-// Rows that see tokens [begin, end) of a block: scores become exponentials, sums and output shrink to the new maximum.
-void update_softmax(const Shape& shape, float* scores, ptrdiff_t begin, ptrdiff_t end, float& maximum_so_far,
-                    float& sum_so_far, float* output) {
+// One row, which sees tokens [begin, end) of the chunk's `length`: scores become exponentials, sum and output shrink to
+// the new maximum.
+void update_softmax(float* scores, ptrdiff_t length, ptrdiff_t begin, ptrdiff_t end, float& maximum_so_far,
+                    float& sum_so_far, float* output, ptrdiff_t head_dim) {
     Integers lane_index;
     for (int lane = 0; lane < LANES; ++lane) lane_index[lane] = lane;
     const Vector hidden = broadcast(-std::numeric_limits<float>::infinity());
     Vector maxima = broadcast(maximum_so_far);
-    for (ptrdiff_t t = 0; t < shape.block_size; t += LANES) {
+    for (ptrdiff_t t = 0; t < length; t += LANES) {
         const Integers token = lane_index + static_cast<int32_t>(t);
         const Integers is_seen = (token >= static_cast<int32_t>(begin)) & (token < static_cast<int32_t>(end));
         const Vector score = is_seen ? load(scores + t) : hidden;
@@ -82,18 +87,25 @@ void update_softmax(const Shape& shape, float* scores, ptrdiff_t begin, ptrdiff_
     float new_maximum = maxima[0];
     for (int lane = 1; lane < LANES; ++lane)
         if (maxima[lane] > new_maximum || maxima[lane] != maxima[lane]) new_maximum = maxima[lane];
-    Vector block_sums = {};
-    for (ptrdiff_t t = 0; t < shape.block_size; t += LANES) {
+    Vector chunk_sums = {};
+    for (ptrdiff_t t = 0; t < length; t += LANES) {
         const Vector score = load(scores + t);
         const Vector weight = score == hidden ? Vector{} : exponential(score - new_maximum);
         store(scores + t, weight);
-        block_sums += weight;
+        chunk_sums += weight;
     }
     const float shrink = maximum_so_far == new_maximum ? 1.0f : std::exp(maximum_so_far - new_maximum);
-    sum_so_far = sum_so_far * shrink + sum_lanes(block_sums);
+    sum_so_far = sum_so_far * shrink + sum_lanes(chunk_sums);
     maximum_so_far = new_maximum;
     if (shrink != 1.0f)
-        for (ptrdiff_t d = 0; d < shape.head_dim; d += LANES) store(output + d, load(output + d) * shrink);
+        for (ptrdiff_t d = 0; d < head_dim; d += LANES) store(output + d, load(output + d) * shrink);
+}
+
+// Keys or values of the block that holds the token at `position`.
+template <typename C>
+const C* block_of(const C* cache, const Shape& shape, const Task& task, ptrdiff_t position) {
+    const ptrdiff_t block = task.kv_head * shape.num_blocks + task.blocks[position / shape.block_size];
+    return cache + block * shape.head_dim * shape.block_size;
 }
 
 template <typename T, typename C>
@@ -110,31 +122,30 @@ void attend(const Shape& shape, const Task& task, const T* queries, ptrdiff_t qu
     std::fill_n(scratch.sums.begin(), rows, 0.0f);
 
     const ptrdiff_t end = task.position + task.tokens;
-    const ptrdiff_t block_elements = head_dim * block_size;
-    const ptrdiff_t first_block = shape.first_visible(task.position) / block_size;
-    for (ptrdiff_t start = first_block * block_size; start < end; start += block_size) {
-        const ptrdiff_t block = task.kv_head * shape.num_blocks + task.blocks[start / block_size];
-        const C* block_keys = keys + block * block_elements;
-        std::fill_n(scratch.scores.begin(), rows * block_size, 0.0f);
-        multiply_columns(rows, scratch.queries.data(), head_dim, block_keys, block_size, scratch.scores.data(),
-                         block_size, head_dim, block_size);
+    const ptrdiff_t chunk = shape.chunk_tokens();
+    for (ptrdiff_t start = shape.first_visible(task.position) / chunk * chunk; start < end; start += chunk) {
+        // Whole blocks of it; never beyond the last one that the request has.
+        const ptrdiff_t length = std::min(chunk, (end - start + block_size - 1) / block_size * block_size);
+        std::fill_n(scratch.scores.begin(), rows * chunk, 0.0f);
+        for (ptrdiff_t t = 0; t < length; t += block_size)
+            multiply_columns(rows, scratch.queries.data(), head_dim, block_of(keys, shape, task, start + t), block_size,
+                             scratch.scores.data() + t, chunk, head_dim, block_size);
         for (ptrdiff_t r = 0; r < rows; ++r) {
             const ptrdiff_t position = task.position + r / group;
             const ptrdiff_t seen_begin = std::max<ptrdiff_t>(0, shape.first_visible(position) - start);
-            const ptrdiff_t seen_end = std::min(block_size, position + 1 - start);
-            float* scores = scratch.scores.data() + r * block_size;
+            const ptrdiff_t seen_end = std::min(length, position + 1 - start);
+            float* scores = scratch.scores.data() + r * chunk;
             if (seen_begin < seen_end)
-                update_softmax(shape, scores, seen_begin, seen_end, scratch.maxima[r], scratch.sums[r],
-                               scratch.output.data() + r * head_dim);
+                update_softmax(scores, length, seen_begin, seen_end, scratch.maxima[r], scratch.sums[r],
+                               scratch.output.data() + r * head_dim, head_dim);
             else
-                std::fill_n(scores, block_size, 0.0f);
+                std::fill_n(scores, length, 0.0f);
         }
         // Never further than the request's own tokens: behind them a stale value may be infinite, and 0 times that is
         // not 0.
-        const ptrdiff_t depth = std::min(block_size, end - start);
-        const C* block_values = values + block * block_elements;
-        multiply_columns(rows, scratch.scores.data(), block_size, block_values, head_dim, scratch.output.data(),
-                         head_dim, depth, head_dim);
+        for (ptrdiff_t t = 0; t < length; t += block_size)
+            multiply_columns(rows, scratch.scores.data() + t, chunk, block_of(values, shape, task, start + t), head_dim,
+                             scratch.output.data(), head_dim, std::min(block_size, end - start - t), head_dim);
     }
 
     for (ptrdiff_t r = 0; r < rows; ++r) {
