@@ -11,6 +11,7 @@
     ├── EngineDeadError               the engine, or one of its ranks, is gone
     ├── ProtocolError                 a peer sent a frame that breaks the protocol
     ├── BatchError                    a batch file cannot be read, written or resumed
+    ├── GrammarError                  a constraint cannot be compiled, or its sequence left it
     └── RequestError                  one request is at fault: answered with a 4xx or 5xx
         └── ContextLengthError        the prompt does not fit the context or the KV cache
 
@@ -76,6 +77,10 @@ class BatchError(EnginedError):
     """A batch file cannot be read, written or resumed. The message names the file."""
 
     exit_code = 65
+
+
+class GrammarError(EnginedError):
+    """What constrains an output cannot be compiled, or the sequence left it. The message is the reason alone."""
 
 
 class RequestError(EnginedError):

@@ -3,6 +3,7 @@
 import queue
 from dataclasses import dataclass
 
+from engined.grammar.matcher import GrammarMatcher
 from engined.protocol.engine import EngineCoreOutputs, EngineFatal, EngineReady, UtilityCall, UtilityResult
 from engined.scheduler.request import Request
 
@@ -47,11 +48,20 @@ class CallUtility:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarCompiled:
+    """The grammar of a request is ready, or it is at fault."""
+
+    request: Request
+    matcher: GrammarMatcher | None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Leave the loop."""
 
 
-Command = AddRequest | RefuseRequest | AbortRequests | ClientGone | CallUtility | Shutdown
+Command = AddRequest | RefuseRequest | AbortRequests | ClientGone | CallUtility | GrammarCompiled | Shutdown
 InputQueue = queue.SimpleQueue[Command]
 
 

@@ -11,11 +11,15 @@ from engined.core.commands import (
     CallUtility,
     ClientGone,
     Command,
+    GrammarCompiled,
     RefuseRequest,
     Send,
 )
+from engined.core.grammar_queue import GrammarQueue
 from engined.executor.interface import Executor
+from engined.grammar.matcher import GrammarMatcher
 from engined.protocol.engine import EngineCoreOutputs, Finished, FinishReason, UtilityCall, UtilityResult
+from engined.scheduler.request import Request
 from engined.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -28,10 +32,16 @@ class EngineCore:
     """
 
     def __init__(
-        self, scheduler: Scheduler, cache: SequenceCache, executor: Executor, runner: Literal["generate", "pooling"]
+        self,
+        scheduler: Scheduler,
+        cache: SequenceCache,
+        executor: Executor,
+        grammars: GrammarQueue,
+        runner: Literal["generate", "pooling"],
     ) -> None:
         self._samples = runner == "generate"
         self._scheduler = scheduler
+        self._grammars = grammars
         self._cache = cache
         self._executor = executor
 
@@ -46,7 +56,7 @@ class EngineCore:
         """
         plan = self._scheduler.schedule()
         forward = self._executor.execute_model(plan)
-        sample = self._executor.sample_tokens() if self._samples else None
+        sample = self._executor.sample_tokens(self._scheduler.grammar_masks(plan)) if self._samples else None
         while_running()
         result = forward.result()
         if sample is not None:
@@ -59,11 +69,18 @@ class EngineCore:
     def handle(self, command: Command) -> list[Send]:
         """Apply one command; returns what must be sent at once."""
         match command:
+            case AddRequest(request) if request.grammar is not None:
+                self._grammars.add(request)
             case AddRequest(request):
                 self._scheduler.add_request(request)
+            case GrammarCompiled(request, matcher, cause):
+                return self._add_constrained(request, matcher, cause)
             case AbortRequests(_, request_ids):
                 self._scheduler.abort_requests(request_ids)
+                aborted = self._grammars.abort_requests(request_ids)
+                return [_end(request, Finished(reason=FinishReason.ABORT)) for request in aborted]
             case ClientGone(client_index):
+                self._grammars.abort_client(client_index)
                 self._scheduler.abort_client(client_index)
             case RefuseRequest(client_index, request_id, cause):
                 finished = Finished(reason=FinishReason.ERROR, error=cause)
@@ -72,6 +89,16 @@ class EngineCore:
                 return [Send(client_index, self._call_utility(call))]
             case _:
                 raise AssertionError(f"not for the engine core: {command}")
+        return []
+
+    def _add_constrained(self, request: Request, matcher: GrammarMatcher | None, cause: str) -> list[Send]:
+        """Give a request whose grammar is compiled to the scheduler, or end it."""
+        if not self._grammars.take(request):
+            return []
+        if matcher is None:
+            return [_end(request, Finished(reason=FinishReason.ERROR, error=cause))]
+        request.matcher = matcher
+        self._scheduler.add_request(request)
         return []
 
     def release_memory(self) -> None:
@@ -87,3 +114,8 @@ class EngineCore:
             self._cache.reset_prefix_cache()
             return UtilityResult(call_id=call.call_id)
         return UtilityResult(call_id=call.call_id, error=f"unknown utility {call.kind!r}")
+
+
+def _end(request: Request, finished: Finished) -> Send:
+    """The end of a request that the scheduler never had."""
+    return Send(request.client_index, EngineCoreOutputs(finished={request.request_id: finished}))

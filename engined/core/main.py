@@ -20,22 +20,29 @@ import msgspec
 from engined import __version__
 from engined.cache.kv_cache_manager import KVCacheManager
 from engined.cache.sequence_cache import NoCache, SequenceCache
+from engined.checkpoint.model_info import ModelInfo
 from engined.core.busy_loop import BusyLoop
 from engined.core.clients import ClientTable
 from engined.core.commands import InputQueue, OutputQueue, Send
 from engined.core.engine_core import EngineCore
+from engined.core.grammar_queue import GrammarQueue
 from engined.core.input_thread import InputSources, InputThread
 from engined.core.output_thread import run_output_thread
 from engined.core.request_factory import RequestFactory
 from engined.executor.factory import create_executor
 from engined.executor.interface import Executor
+from engined.grammar.compiler import GrammarCompiler
 from engined.process.child import Child
 from engined.process.signals import SignalInbox
 from engined.protocol.boot import EngineCoreBoot, EngineSettings
 from engined.protocol.engine import EngineFatal, EngineReady
 from engined.scheduler.scheduler import Scheduler
+from engined.tokenization.tokenizer import load_tokenizer
 
 logger = logging.getLogger(__name__)
+
+# Frontends let nothing pass that takes them a second; a machine that is busy computing gets some more.
+_GRAMMAR_DEADLINE_S = 10.0
 
 
 def main(child: Child) -> int:
@@ -67,12 +74,15 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     gc.collect()
     gc.freeze()
     child.report_ready(num_kv_blocks=ready.num_kv_blocks, max_model_len=ready.max_model_len, dtype=ready.dtype)
+    grammars = GrammarQueue(_create_grammar_compiler(settings.model_info), inputs)
     try:
-        BusyLoop(EngineCore(scheduler, cache, executor, settings.model_info.runner), inputs, outputs).run()
+        engine_core = EngineCore(scheduler, cache, executor, grammars, settings.model_info.runner)
+        BusyLoop(engine_core, inputs, outputs).run()
     except Exception as error:
         outputs.put(Send(None, EngineFatal(cause=str(error) or type(error).__name__)))
         raise
     finally:
+        grammars.close()
         outputs.put(None)
         output_thread.join(timeout=1.0)
 
@@ -86,6 +96,12 @@ def _create_cache(settings: EngineSettings) -> SequenceCache:
         block_size=config.cache.block_size,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         hash_secret=secrets.token_bytes(32),
+    )
+
+
+def _create_grammar_compiler(info: ModelInfo) -> GrammarCompiler:
+    return GrammarCompiler(
+        lambda: load_tokenizer(info).backend, info.vocab_size, info.eos_token_ids, deadline_s=_GRAMMAR_DEADLINE_S
     )
 
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 
 ProgressReporter = Callable[[str], None]
 
@@ -29,8 +29,11 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        """Sample from the parked logits of the last `execute_model`; may be called while that still runs."""
+    def sample_tokens(self, masks: GrammarMasks | None) -> Future[ModelRunnerOutput]:
+        """Sample from the parked logits of the last `execute_model`; may be called while that still runs.
+
+        `masks` holds the constrained requests to what their grammars allow now; None if there are none.
+        """
 
     @abstractmethod
     def release_memory(self) -> Future[None]:

@@ -11,7 +11,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,13 @@ from pathlib import Path
 from engined.errors import EngineDeadError, StartupError
 from engined.executor.interface import Executor, ProgressReporter
 from engined.ipc.channel import BlockingChannel
-from engined.ipc.frame import MessageType
+from engined.ipc.frame import Buffer, MessageType
 from engined.process.environment import compute_environment
 from engined.process.launch import ChildProcess, ChildSpec, describe_exit
 from engined.process.status import ChildStatus
 from engined.protocol.boot import EngineSettings, WorkerBoot
 from engined.protocol.codec import decode, encode, to_builtins
-from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 
 logger = logging.getLogger(__name__)
 
@@ -130,16 +130,19 @@ class MultiProcExecutor(Executor):
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         return self._thread.submit(self._execute, encode(plan))
 
-    def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        return self._thread.submit(self._ask, MessageType.SAMPLE, _EMPTY)
+    def sample_tokens(self, masks: GrammarMasks | None) -> Future[ModelRunnerOutput]:
+        if masks is None:
+            return self._thread.submit(self._ask, MessageType.SAMPLE, _EMPTY)
+        return self._thread.submit(self._ask, MessageType.SAMPLE, encode(masks.request_ids), (masks.rows,))
 
     def release_memory(self) -> Future[None]:
         return self._thread.submit(self._broadcast, MessageType.RELEASE, _EMPTY)
 
-    def _broadcast(self, type: MessageType, payload: bytes) -> None:
+    def _broadcast(self, type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()) -> None:
+        """Send one frame to every rank. The blobs go to rank 0 only, which samples for all."""
         try:
-            for rank in self._ranks:
-                rank.channel.send(type, payload)
+            for number, rank in enumerate(self._ranks):
+                rank.channel.send(type, payload, blobs if number == 0 else ())
         except OSError as error:
             raise self._dead() from error
 
@@ -149,9 +152,9 @@ class MultiProcExecutor(Executor):
         self._broadcast(MessageType.EXECUTE, payload)
         return None
 
-    def _ask(self, type: MessageType, payload: bytes) -> ModelRunnerOutput:
+    def _ask(self, type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()) -> ModelRunnerOutput:
         """Send one frame to every rank; the answer of rank 0."""
-        self._broadcast(type, payload)
+        self._broadcast(type, payload, blobs)
         try:
             frame = self._ranks[0].channel.receive()
         except OSError as error:

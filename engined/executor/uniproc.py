@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from engined.executor.interface import Executor, ProgressReporter
 from engined.protocol.boot import EngineSettings
-from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 from engined.worker.worker import Worker
 
 
@@ -25,8 +25,8 @@ class UniProcExecutor(Executor):
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         return self._thread.submit(self._worker.execute_model, plan)
 
-    def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        return self._thread.submit(self._worker.sample_tokens)
+    def sample_tokens(self, masks: GrammarMasks | None) -> Future[ModelRunnerOutput]:
+        return self._thread.submit(self._worker.sample_tokens, masks)
 
     def release_memory(self) -> Future[None]:
         return self._thread.submit(self._worker.release_memory)

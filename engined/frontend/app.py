@@ -21,7 +21,6 @@ from engined.frontend.middleware import (
     error_middleware,
     request_id_middleware,
 )
-from engined.frontend.rendering.renderer import Renderer
 from engined.frontend.routes.batches import BatchRoutes
 from engined.frontend.routes.body import add_field_warning
 from engined.frontend.routes.documentation import DocumentationRoutes
@@ -45,7 +44,7 @@ class Frontend:
 
     app: web.Application
     engine: AsyncLLM
-    renderer: Renderer
+    context: ServingContext
     lifecycle: Lifecycle
     batches: BatchService
 
@@ -84,7 +83,7 @@ def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) ->
     for group in routes:
         group.register(app.router)
     DocumentationRoutes(operation for group in routes for operation in group.operations()).register(app.router)
-    return Frontend(app=app, engine=context.engine, renderer=context.renderer, lifecycle=lifecycle, batches=batches)
+    return Frontend(app=app, engine=context.engine, context=context, lifecycle=lifecycle, batches=batches)
 
 
 def _build_batch_service(config: Config, context: ServingContext) -> BatchService:

@@ -122,6 +122,9 @@ class MetricsCollector(Collector):
             "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.prefix_cache_queries
         )
         yield self._counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits)
+        yield self._counter(
+            "num_forced_tokens", "Tokens that grammars forced, without a forward each.", stats.num_forced_tokens
+        )
         yield self._counter("prompt_tokens", "Prompt tokens of started sequences.", metrics.num_prompt_tokens)
         yield self._counter("prompt_tokens_cached", "Those from the prefix cache.", metrics.num_cached_tokens)
         yield self._counter("generation_tokens", "Tokens generated.", metrics.num_generation_tokens)

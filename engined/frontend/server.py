@@ -64,7 +64,7 @@ async def run_frontend(
         await frontend.batches.close()
         await runner.cleanup()
         engine_task.cancel()
-        frontend.renderer.close()
+        frontend.context.close()
 
 
 async def _listen(server: web.Server, listening_socket: socket.socket) -> asyncio.Server:

@@ -41,7 +41,7 @@ async def run_engine(config: Config, plan: ServingPlan, on_ready: Callable[[Serv
                 on_ready(context)
                 await _serve(context.engine, core)
             finally:
-                context.renderer.close()
+                context.close()
 
 
 @contextmanager

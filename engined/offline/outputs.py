@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.logprobs import ranked_pairs
-from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.frontend.serving.generation import Generation
 from engined.protocol.engine import TokenLogprobs
+from engined.tokenization.tokenizer import ModelTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,9 @@ class SamplingParams:
     """By token id, -100 to 100."""
     allowed_token_ids: Sequence[int] | None = None
     bad_words: Sequence[str] | None = None
+    structured_outputs: Mapping[str, Any] | None = None
+    """One constraint that each answer matches, as over HTTP: {"json": schema}, {"regex": ...}, {"choice": [...]},
+    {"grammar": ...}, {"json_object": True} or {"structural_tag": ...}."""
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
     """Keep only the last tokens of a long prompt; -1 keeps as many as leave room for an answer."""

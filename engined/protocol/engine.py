@@ -6,6 +6,7 @@ Times are seconds of CLOCK_MONOTONIC, which all processes of a machine share.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engined.protocol.grammar import GrammarSpec
 from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 
@@ -48,6 +49,8 @@ class EngineCoreRequest:
     """It runs on what the others leave over, under both policies: a line of a batch."""
     cache_salt: str | None = None
     """Prefix blocks are only shared between requests with the same salt."""
+    grammar: GrammarSpec | None = None
+    """What the output must match."""
     pooling: PoolingParams | None = None
     """Given for a request that is pooled and generates nothing; its `sampling` is then SamplingParams(max_tokens=0)."""
 
@@ -90,6 +93,8 @@ class Finished:
     """The stop token that ended it; None for EOS."""
     error: str | None = None
     num_preemptions: int = 0
+    is_grammar_complete: bool = False
+    """Nothing can follow the output: unlike a stop token, its last token belongs to the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,8 @@ class SchedulerStats:
     prefix_cache_queries: int
     """Total of prompt tokens looked up in the prefix cache."""
     prefix_cache_hits: int
+    num_forced_tokens: int = 0
+    """Total of tokens that grammars forced, which took no forward of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,12 +37,24 @@ class SchedulerOutput:
     """Every request of this step, new ones included."""
     new_block_ids: dict[str, list[int]] = field(default_factory=dict)
     """Blocks appended to requests that were already in the batch."""
+    forced_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    """Tokens that follow the last sampled one of requests that were already in the batch: their grammars left no
+    choice."""
     removed_request_ids: list[str] = field(default_factory=list)
     """Finished, aborted or preempted since the last plan: to be dropped before anything else is done."""
     block_ids_to_zero: list[int] = field(default_factory=list)
     """Blocks whose content is damaged: a masked NaN would still spoil the attention of their next owner."""
     num_tokens: int = 0
     """Sum of `num_scheduled_tokens`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarMasks:
+    """What the requests that sample in a step and have a grammar may sample; goes with the second call of the step."""
+
+    request_ids: list[str]
+    rows: bytes | bytearray | memoryview
+    """One row for each request, all of the same size: bit i % 8 of byte i // 8 allows token i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from enum import Enum, auto
 
 from engined.cache.block_hash import BlockHasher
 from engined.cache.kv_cache_manager import BlockTable
+from engined.grammar.matcher import GrammarMatcher
 from engined.protocol.engine import EngineCoreRequest, Started
 
 
@@ -28,7 +29,10 @@ class Request:
         "block_hashes",
         "block_table",
         "client_index",
+        "grammar",
         "is_background",
+        "jumps_forward",
+        "matcher",
         "max_num_tokens",
         "min_num_tokens",
         "num_computed_tokens",
@@ -80,6 +84,16 @@ class Request:
         if self.block_hashes is not None:
             self.block_hashes.extend(self.token_ids)
         self.block_table: BlockTable | None = None
+
+        self.grammar = message.grammar
+        self.matcher: GrammarMatcher | None = None
+        """Follows the output through `grammar`; set by the core before the scheduler gets the request."""
+        self.jumps_forward = (
+            self.sampling.logprobs is None
+            and self.sampling.allowed_token_ids is None
+            and not self.sampling.bad_words_ids
+        )
+        """Whether tokens that the grammar forces are taken without asking the model, which has no say in them."""
 
         self.sort_key: tuple[float, ...] = ()
         """Place in the order of the scheduling policy; set by the RequestQueue."""

@@ -7,8 +7,12 @@ be added, aborted and failed between any two of these calls.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from engined.cache.sequence_cache import SequenceCache
 from engined.config.schema import SchedulerConfig
+from engined.errors import GrammarError
+from engined.grammar.matcher import GrammarMatcher
 from engined.protocol.engine import (
     EngineCoreOutputs,
     Finished,
@@ -17,11 +21,12 @@ from engined.protocol.engine import (
     Started,
     TokenLogprobs,
 )
-from engined.protocol.plan import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engined.scheduler.masks import fill_mask
 from engined.scheduler.output_buffer import OutputBuffer
 from engined.scheduler.request import Request, RequestStatus
 from engined.scheduler.request_queue import RequestQueue, sort_key
-from engined.scheduler.stop import check_stop
+from engined.scheduler.stop import check_constrained_stop, check_stop
 
 
 class _Step:
@@ -96,6 +101,10 @@ class Scheduler:
         self._clock = clock
 
         self._requests: dict[str, Request] = {}
+        self._constrained: dict[str, Request] = {}
+        """Those of them with a grammar."""
+        self._forced_token_ids: dict[str, list[int]] = {}
+        """Appended to running requests since the last plan, which the worker does not know yet."""
         self._running: list[Request] = []
         self._waiting = RequestQueue(config.scheduling_policy)
         self._removed_request_ids: list[str] = []
@@ -106,6 +115,7 @@ class Scheduler:
         self._num_preemptions = 0
         self._prefix_cache_queries = 0
         self._prefix_cache_hits = 0
+        self._num_forced_tokens = 0
 
     # Requests come and go.
 
@@ -129,6 +139,8 @@ class Scheduler:
         else:
             request.max_num_tokens = min(request.max_num_tokens, self._max_sequence_len)
             self._requests[request.request_id] = request
+            if request.matcher is not None:
+                self._constrained[request.request_id] = request
             self._waiting.add(request)
 
     def abort_requests(self, request_ids: Iterable[str]) -> None:
@@ -171,6 +183,7 @@ class Scheduler:
             num_preemptions=self._num_preemptions,
             prefix_cache_queries=self._prefix_cache_queries,
             prefix_cache_hits=self._prefix_cache_hits,
+            num_forced_tokens=self._num_forced_tokens,
         )
 
     # First half of a step.
@@ -179,19 +192,22 @@ class Scheduler:
         """Plan one step, and allocate the blocks that it needs.
 
         There is no prefill phase and no decode phase. A request has `token_ids`, and `num_computed_tokens` that tries
-        to catch up with their number: by a whole prompt, by a chunk of it, or by the one token that was sampled last.
+        to catch up with their number: by a whole prompt, by a chunk of it, by the one token that was sampled last, or
+        by that one and those that a grammar forced after it.
         Running requests are served first, then waiting ones, while the token budget lasts.
         """
         step = _Step(self._max_num_batched_tokens)
         self._schedule_running(step)
         self._schedule_waiting(step)
         removed_request_ids, self._removed_request_ids = self._removed_request_ids, []
+        forced_token_ids, self._forced_token_ids = self._forced_token_ids, {}
         self._num_steps += 1
         return SchedulerOutput(
             step_id=self._num_steps,
             new_requests=step.new_requests,
             num_scheduled_tokens=step.num_scheduled_tokens,
             new_block_ids=step.new_block_ids,
+            forced_token_ids=forced_token_ids,
             removed_request_ids=removed_request_ids,
             block_ids_to_zero=self._cache.take_damaged_blocks(),
             num_tokens=self._max_num_batched_tokens - step.token_budget,
@@ -291,11 +307,34 @@ class Scheduler:
         step.is_closed_to_background = True
         self._cache.free(request)
         self._removed_request_ids.append(request.request_id)
+        self._forced_token_ids.pop(request.request_id, None)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
         self._num_preemptions += 1
         self._waiting.put_back(request)
+
+    # Between the two halves, while the model computes.
+
+    def grammar_masks(self, plan: SchedulerOutput) -> GrammarMasks | None:
+        """What the requests with a grammar that sample in this plan may sample; None if there are none.
+
+        A request whose grammar cannot say it ends with an error.
+        """
+        sampling = [
+            request
+            for request_id, request in self._constrained.items()
+            if request.num_computed_tokens + plan.num_scheduled_tokens.get(request_id, 0) == len(request.token_ids)
+        ]
+        if not sampling:
+            return None
+        rows = np.full((len(sampling), max(_matcher(request).num_mask_bytes for request in sampling)), 0xFF, np.uint8)
+        for request, row in zip(sampling, rows, strict=True):
+            try:
+                fill_mask(request, _matcher(request), row)
+            except GrammarError as error:
+                self.fail_requests({request.request_id: str(error)})
+        return GrammarMasks(request_ids=[request.request_id for request in sampling], rows=rows.data.cast("B"))
 
     # Second half of a step.
 
@@ -340,6 +379,9 @@ class Scheduler:
         if not new_token_ids:
             self.fail_requests({request.request_id: "the worker sampled no token for this request"})
             return
+        if request.matcher is not None:
+            self._append_constrained(request, request.matcher, new_token_ids, result)
+            return
         finished = None
         for token_id in new_token_ids:
             request.token_ids.append(token_id)
@@ -353,6 +395,30 @@ class Scheduler:
             num_appended = len(request.token_ids) - num_tokens_before
             self._outputs.add_tokens(request, new_token_ids[:num_appended], logprobs and logprobs[:num_appended])
             self._finish(request, finished)
+
+    def _append_constrained(
+        self, request: Request, matcher: GrammarMatcher, sampled_token_ids: list[int], result: ModelRunnerOutput
+    ) -> None:
+        """Append what was sampled, and what its grammar forces after it (jump-forward)."""
+        num_tokens_before = len(request.token_ids)
+        forced: list[int] = []
+        try:
+            finished = _extend(request, matcher, sampled_token_ids)
+            if finished is None and request.jumps_forward:
+                num_sampled = len(request.token_ids)
+                finished = _extend(request, matcher, matcher.forced_tokens())
+                forced = request.token_ids[num_sampled:]
+        except GrammarError as error:
+            self.fail_requests({request.request_id: str(error)})
+            return
+        self._num_forced_tokens += len(forced)
+        new_token_ids = request.token_ids[num_tokens_before:]
+        logprobs = result.logprobs.get(request.request_id) if result.logprobs else None
+        self._outputs.add_tokens(request, new_token_ids, logprobs and logprobs[: len(new_token_ids)])
+        if finished is not None:
+            self._finish(request, finished)
+        elif forced:
+            self._forced_token_ids[request.request_id] = forced
 
     def _take_pooled(self, request: Request, result: ModelRunnerOutput) -> None:
         """End a pooled request with its result."""
@@ -380,10 +446,27 @@ class Scheduler:
     def _release(self, request: Request, *, is_content_valid: bool = True) -> None:
         """Forget a request: the one way out of the scheduler."""
         del self._requests[request.request_id]
+        self._constrained.pop(request.request_id, None)
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
             self._cache.free(request, is_content_valid=is_content_valid)
             self._removed_request_ids.append(request.request_id)
+            self._forced_token_ids.pop(request.request_id, None)
         else:
             self._waiting.remove(request)
         request.status = RequestStatus.FINISHED
+
+
+def _matcher(request: Request) -> GrammarMatcher:
+    assert request.matcher is not None, f"request {request.request_id} has no grammar"
+    return request.matcher
+
+
+def _extend(request: Request, matcher: GrammarMatcher, token_ids: list[int]) -> Finished | None:
+    """Append tokens up to the one that ends the sequence. Raises GrammarError if the grammar forbids one."""
+    for token_id in token_ids:
+        request.token_ids.append(token_id)
+        finished = check_constrained_stop(request, matcher)
+        if finished is not None:
+            return finished
+    return None

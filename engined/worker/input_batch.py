@@ -86,10 +86,18 @@ class InputBatch:
         self.token_ids[rows, self.num_tokens[rows]] = token_ids
         self.num_tokens[rows] += 1
 
+    def append_forced(self, row: int, token_ids: list[int]) -> None:
+        """Store tokens that a row got without sampling them."""
+        start = self.num_tokens[row]
+        self.token_ids[row, start : start + len(token_ids)] = token_ids
+        self.num_tokens[row] = start + len(token_ids)
+
     def apply(self, plan: SchedulerOutput) -> tuple[list[int], list[int]]:
         """Bring the batch up to date with a plan; returns the rows that were freed and those that were filled."""
         removed = [row for request_id in plan.removed_request_ids if (row := self.remove(request_id)) is not None]
         added = [self.add(new) for new in plan.new_requests]
         for request_id, block_ids in plan.new_block_ids.items():
             self.append_blocks(self._row_of[request_id], block_ids)
+        for request_id, token_ids in plan.forced_token_ids.items():
+            self.append_forced(self._row_of[request_id], token_ids)
         return removed, added

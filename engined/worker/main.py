@@ -7,11 +7,11 @@ import msgspec
 
 from engined.errors import ProtocolError
 from engined.ipc.channel import BlockingChannel
-from engined.ipc.frame import MessageType
+from engined.ipc.frame import Frame, MessageType
 from engined.process.child import Child
 from engined.protocol.boot import WorkerBoot
 from engined.protocol.codec import decode, encode
-from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 from engined.worker.worker import Worker
 
 
@@ -30,7 +30,7 @@ def main(child: Child) -> int:
             case MessageType.EXECUTE:
                 result = worker.execute_model(decode(frame.payload, SchedulerOutput))
             case MessageType.SAMPLE:
-                result = worker.sample_tokens()
+                result = worker.sample_tokens(_masks(frame))
             case MessageType.RELEASE:
                 worker.release_memory()
             case _:
@@ -38,3 +38,10 @@ def main(child: Child) -> int:
         if result is not None and boot.rank == 0:
             channel.send(MessageType.RESULT, encode(result))
     return 0
+
+
+def _masks(frame: Frame) -> GrammarMasks | None:
+    """The grammar masks of a SAMPLE frame, which rank 0 gets, if there are any."""
+    if not frame.blobs:
+        return None
+    return GrammarMasks(request_ids=decode(frame.payload, list[str]), rows=frame.blobs[0])

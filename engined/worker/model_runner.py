@@ -14,9 +14,10 @@ from engined.attention.context import forward_context
 from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.causal_lm import CausalLM
 from engined.protocol.engine import TokenLogprobs
-from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 from engined.worker.input_batch import BatchShape, InputBatch
 from engined.worker.model_inputs import ModelInputs, build_inputs
+from engined.worker.sampler.grammar_mask import AllowedTokens, unpack_masks
 from engined.worker.sampler.logprobs import top_logprobs
 from engined.worker.sampler.metadata import gather_metadata
 from engined.worker.sampler.penalties import TokenCounts, has_penalty
@@ -24,6 +25,9 @@ from engined.worker.sampler.sampler import SamplerOutput, sample
 
 # Rows of prompt logits that exist at once: 64 rows of a 150k vocabulary are 38 MB in fp32.
 _PROMPT_LOGITS_ROWS = 64
+_NOTHING_ALLOWED = (
+    "no token satisfies the grammar and the request's allowed_token_ids, bad_words and min_tokens at once: relax them"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +69,11 @@ class ModelRunner:
         self._parked = _ParkedStep(inputs=inputs, logits=logits, prompt_logprobs=prompt_logprobs)
 
     @torch.inference_mode()
-    def sample_tokens(self) -> ModelRunnerOutput:
-        """Sample the parked step. On ranks above 0 the result lacks log-probabilities and errors."""
+    def sample_tokens(self, masks: GrammarMasks | None = None) -> ModelRunnerOutput:
+        """Sample the parked step, the requests of `masks` from what those allow.
+
+        On ranks above 0 the result lacks log-probabilities and errors.
+        """
         step, self._parked = self._parked, None
         if step is None:
             return ModelRunnerOutput()
@@ -76,12 +83,17 @@ class ModelRunner:
         sampled = None
         token_ids = torch.zeros(len(rows), dtype=torch.int64)
         if step.logits is not None:
-            sampled = sample(step.logits, gather_metadata(self._batch, self._counts, rows))
+            metadata = gather_metadata(self._batch, self._counts, rows)
+            sampled = sample(step.logits, metadata, None if masks is None else self._unpack(masks, rows))
             token_ids = sampled.token_ids
         self._group.broadcast(token_ids)
         self._batch.append_sampled(rows, token_ids.numpy())
         self._counts.add_tokens(rows, token_ids)
         return self._build_output(rows, token_ids, sampled, step.prompt_logprobs)
+
+    def _unpack(self, masks: GrammarMasks, rows: NDArray[np.int64]) -> AllowedTokens:
+        index_of = {self._batch.request_ids[row]: index for index, row in enumerate(rows.tolist())}
+        return unpack_masks([index_of[request_id] for request_id in masks.request_ids], masks.rows)
 
     def _update_batch(self, plan: SchedulerOutput) -> None:
         removed, added = self._batch.apply(plan)
@@ -89,6 +101,8 @@ class ModelRunner:
             self._counts.remove_row(row)
         if self._group.rank > 0:
             return
+        for request_id, token_ids in plan.forced_token_ids.items():
+            self._counts.add_run(self._batch.rows_of([request_id])[0], token_ids)
         for row in added:
             params = self._batch.sampling[row]
             if params is not None and has_penalty(params):
@@ -140,6 +154,8 @@ class ModelRunner:
             if not bool(sampled.is_finite.all()):
                 broken = torch.nonzero(~sampled.is_finite).flatten().tolist()
                 errors = {request_ids[index]: "the model produced logits that are not finite" for index in broken}
+            for index in sampled.without_choice:
+                errors.setdefault(request_ids[index], _NOTHING_ALLOWED)
         return ModelRunnerOutput(
             request_ids=request_ids,
             sampled_token_ids=[[token_id] for token_id in token_ids.tolist()],

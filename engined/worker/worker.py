@@ -19,7 +19,7 @@ from engined.models.causal_lm import CausalLM
 from engined.models.loader import open_checkpoint
 from engined.models.registry import build_encoder, build_model
 from engined.protocol.boot import EngineSettings
-from engined.protocol.plan import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 from engined.worker.distributed import create_group
@@ -81,10 +81,10 @@ class Worker:
             return None
         return self._runner.execute_model(plan)
 
-    def sample_tokens(self) -> ModelRunnerOutput:
+    def sample_tokens(self, masks: GrammarMasks | None = None) -> ModelRunnerOutput:
         """Second call of a step; see ModelRunner."""
         assert isinstance(self._runner, ModelRunner), "a pooling model samples nothing"
-        return self._runner.sample_tokens()
+        return self._runner.sample_tokens(masks)
 
     def release_memory(self) -> None:
         """Give memory that was freed back to the system: glibc keeps the activations of past batches otherwise."""

@@ -59,7 +59,17 @@ BAD_VALUES: dict[str, list[Any]] = {
     "suffix": ["x"],
     "prompt_embeds": ["AAAA"],
     "tempratur": [1],
-    "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, "text", {}],
+    "response_format": [{"type": "xml"}, {"type": "json_schema", "json_schema": {}}, "text", {}],
+    "structured_outputs": [
+        "regex",
+        [],
+        {},
+        {"json": ""},
+        {"json": False},
+        {"json": []},
+        {"choice": []},
+        {"regex": "("},
+    ],
 }
 IMAGES = [  # H34
     *("http://127.0.0.1/x.png", "https://example.com/x.png", "file:///etc/passwd", "gopher://x/1"),

@@ -18,8 +18,8 @@ from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.frontend.app import build_frontend
-from engined.frontend.rendering.tokenizer import ModelTokenizer, load_tokenizer
 from engined.frontend.server import run_frontend
+from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 from tests.frontend.engine_peer import ScriptedEngine
 
 ANSWER = "The capital of France is Paris. 👩‍👩‍👧 你好!"

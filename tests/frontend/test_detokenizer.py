@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.detokenizer import IncrementalDetokenizer
 from engined.frontend.output.request_state import OutputOptions, RequestState
-from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.protocol.engine import EngineCoreRequest, Finished, FinishReason
 from engined.protocol.sampling import SamplingParams
+from engined.tokenization.tokenizer import ModelTokenizer
 
 TEXTS = st.text(
     st.one_of(

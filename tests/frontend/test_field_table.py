@@ -20,7 +20,11 @@ BASE: dict[str, dict[str, Any]] = {
 SHARED = """
     model stream stream_options stream_options.include_usage stream_options.include_obfuscation
     stream_options.continuous_usage_stats max_tokens temperature top_p n stop presence_penalty frequency_penalty
-    logit_bias logprobs seed response_format user safety_identifier prompt_cache_key prompt_cache_retention metadata
+    logit_bias logprobs seed user safety_identifier prompt_cache_key prompt_cache_retention metadata
+    response_format response_format.type response_format.json_schema response_format.json_schema.name
+    response_format.json_schema.description response_format.json_schema.schema response_format.json_schema.strict
+    structured_outputs.json structured_outputs.regex structured_outputs.choice structured_outputs.grammar
+    structured_outputs.json_object structured_outputs.structural_tag structured_outputs.disable_any_whitespace
     store service_tier top_k min_p repetition_penalty length_penalty use_beam_search stop_token_ids
     include_stop_str_in_output ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens
     truncate_prompt_tokens truncation_side prompt_logprobs logprob_token_ids allowed_token_ids bad_words echo

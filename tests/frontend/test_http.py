@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from engined.config.schema import Config, ModelConfig, SchedulerConfig, ServerConfig
-from engined.frontend.rendering.tokenizer import ModelTokenizer
+from engined.tokenization.tokenizer import ModelTokenizer
 from tests.frontend.conftest import ANSWER, StartFrontend
 
 CHAT = "/v1/chat/completions"

@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 from engined.checkpoint.load import load_model_info
 from engined.errors import ContextLengthError, RequestError
 from engined.frontend.rendering.pooling_input import PoolingExtras, PoolingPrompt, PoolingTokenizer
-from engined.frontend.rendering.tokenizer import ModelTokenizer, load_tokenizer
 from engined.frontend.serving.pooling.embeddings import parse_input, to_base64
+from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
 MAX_MODEL_LEN = 32
 WORDS = ["the", "quick", "föx", "über", "jumps", "supercalifragilistic", "123,456", "你好", "!?", "e-mail", "naïve"]

@@ -9,8 +9,8 @@ import aiohttp
 
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
-from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.process.launch import ChildProcess, ChildSpec
+from engined.tokenization.tokenizer import ModelTokenizer
 from tests.frontend.conftest import ANSWER
 from tests.frontend.engine_peer import ScriptedEngine
 

@@ -77,10 +77,21 @@ BAD: list[tuple[str, list[Any]]] = [
     ("truncation_side", ["middle"]),
     ("stream_interval", [0, 1025]),
     ("stream_options", [{"include_usage": True}, {}, {"nope": 1}]),
-    ("response_format", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, {"typ": "text"}]),
+    (
+        "response_format",
+        [
+            {"type": "xml"},
+            {"type": "json_schema", "json_schema": {}},
+            {"typ": "text"},
+            {"type": "text", "triggers": []},
+        ],
+    ),
     ("best_of", [2]),
     ("use_beam_search", [True]),
-    ("structured_outputs", [{"regex": "a"}]),
+    (
+        "structured_outputs",
+        [{}, {"regex": "("}, {"regex": "a", "choice": ["a"]}, {"choice": []}, {"json": "x"}, {"json": []}],
+    ),
     ("guided_json", [{}]),
     ("metadata", [{"a": 1}]),
 ]

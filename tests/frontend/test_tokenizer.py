@@ -13,9 +13,9 @@ from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.errors import CheckpointError, ConfigError, ModelNotFoundError, UnsupportedModelError
 from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate
-from engined.frontend.rendering.gguf_tokenizer import merges_from_scores, tokenizer_from_gguf
 from engined.frontend.rendering.template_source import find_chat_template
-from engined.frontend.rendering.tokenizer import ModelTokenizer, load_tokenizer
+from engined.tokenization.gguf_tokenizer import merges_from_scores, tokenizer_from_gguf
+from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
 TEXTS = [
     "Hello, world! It's John's, they'll've 12345 3.14 1,000,000",

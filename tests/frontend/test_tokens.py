@@ -6,7 +6,7 @@ from typing import Any
 
 from engined.config.schema import Config, ModelConfig
 from engined.frontend.rendering.renderer import MAX_FREE_BYTES
-from engined.frontend.rendering.tokenizer import ModelTokenizer
+from engined.tokenization.tokenizer import ModelTokenizer
 from tests.frontend.conftest import StartFrontend
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is <|im_end|> 你好?"}]

@@ -1,6 +1,7 @@
 """`LLM` in this process, with the real model: the same answers as over HTTP, in order, wherever it is called from."""
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -184,3 +185,22 @@ def test_threads_share_it(llm: LLM) -> None:
     for thread in threads:
         thread.join()
     assert results[0] == results[1] == results[2] == texts(llm.generate(PROMPTS, GREEDY, use_tqdm=False))
+
+
+def test_constrained_answers(llm: LLM) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["n"],
+    }
+    params = [
+        SamplingParams(structured_outputs={"choice": ["left", "right"]}, n=2),
+        SamplingParams(structured_outputs={"json": schema | {"additionalProperties": False}}, max_tokens=40),
+    ]
+    choosing, counting = llm.generate(["Go", "Count:"], params, use_tqdm=False)
+    assert {choice.text for choice in choosing.outputs} <= {"left", "right"}
+    [answer] = counting.outputs
+    assert answer.finish_reason == "stop" and 0 <= json.loads(answer.text)["n"] <= 99
+    for faulty, text in (({"regex": "("}, "structured_outputs.regex"), ({"json": {"enum": [{1, 2}]}}, "is not JSON")):
+        with pytest.raises(RequestError, match=text):
+            llm.generate("Go", SamplingParams(structured_outputs=faulty), use_tqdm=False)

@@ -14,12 +14,14 @@ from engined.protocol.engine import (
     Started,
     TokenLogprobs,
 )
+from engined.protocol.grammar import GrammarSpec
 from engined.protocol.plan import SchedulerOutput
 from engined.protocol.sampling import SamplingParams
 from engined.scheduler.request import Request
 from engined.scheduler.scheduler import Scheduler
 from tests.scheduler.fake_worker import FakeWorker, token_logprobs
 from tests.scheduler.reference_model import run_alone
+from tests.scheduler.toy_grammar import FAULTY, ToyMatcher
 
 
 @dataclass
@@ -65,6 +67,7 @@ class FakeEngine:
         priority: int = 0,
         salt: str | None = None,
         background: bool = False,
+        grammar: GrammarSpec | None = None,
         **sampling: Any,
     ) -> Request:
         """Add a request; sampling fields by keyword."""
@@ -77,10 +80,14 @@ class FakeEngine:
             priority=priority,
             cache_salt=salt,
             is_background=background,
+            grammar=grammar,
         )
         self.records[request_id] = Record(message, client)
         self.worker.salts[request_id] = salt
+        self.worker.constrained[request_id] = grammar is not None
         request = Request(message, client, self.cache.hasher)
+        if grammar is not None:
+            request.matcher = ToyMatcher(is_faulty=grammar is FAULTY, eos_token_ids=message.sampling.eos_token_ids)
         self.scheduler.add_request(request)
         return request
 
@@ -92,7 +99,7 @@ class FakeEngine:
         running_before = self.running
         plan = self.scheduler.schedule()
         self._check_plan(plan, running_before)
-        result = self.worker.execute(plan, errors)
+        result = self.worker.execute(plan, self.scheduler.grammar_masks(plan), errors)
         if in_flight is not None:
             in_flight()
         self.receive(self.scheduler.update_from_output(plan, result))

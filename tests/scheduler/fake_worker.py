@@ -4,8 +4,10 @@ The KV store is simulated. Slot (block, offset) holds a value that stands for th
 so that a wrong prefix hit, a missing block, a stale block or one that is overwritten in use is found when it is read.
 """
 
+import numpy as np
+
 from engined.protocol.engine import TokenLogprobs
-from engined.protocol.plan import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from tests.scheduler.reference_model import next_token
 
 Slot = tuple[int, int]
@@ -35,6 +37,13 @@ def token_logprobs(token_ids: list[int], position: int) -> TokenLogprobs:
     return TokenLogprobs(token_ids=[token_ids[position]], logprobs=[-float(position)], rank=1)
 
 
+def unpack(masks: GrammarMasks) -> dict[str, set[int]]:
+    """The tokens that each request may sample."""
+    rows = np.frombuffer(masks.rows, dtype=np.uint8).reshape(len(masks.request_ids), -1)
+    bits = np.unpackbits(rows, axis=-1, bitorder="little")
+    return {key: set(np.flatnonzero(row).tolist()) for key, row in zip(masks.request_ids, bits, strict=True)}
+
+
 class FakeWorker:
     """Executes plans; `AssertionError` means that the scheduler sent a wrong one."""
 
@@ -42,11 +51,16 @@ class FakeWorker:
         self.requests: dict[str, WorkerRequest] = {}
         self.salts: dict[str, str | None] = {}
         """Filled by the test: a plan does not carry it, and it stands for what must not be shared."""
+        self.constrained: dict[str, bool] = {}
+        """Filled by the test too: who has a grammar."""
         self._block_size = block_size
         self._store: dict[Slot, int] = {}
 
-    def execute(self, plan: SchedulerOutput, errors: dict[str, str] | None = None) -> ModelRunnerOutput:
+    def execute(
+        self, plan: SchedulerOutput, masks: GrammarMasks | None = None, errors: dict[str, str] | None = None
+    ) -> ModelRunnerOutput:
         """Run one step; requests in `errors` fail, and leave garbage in the blocks that only they hold."""
+        allowed = {} if masks is None else unpack(masks)
         self._apply(plan)
         assert plan.num_tokens == sum(plan.num_scheduled_tokens.values())
         starts = {request_id: self.requests[request_id].num_computed_tokens for request_id in plan.num_scheduled_tokens}
@@ -59,7 +73,7 @@ class FakeWorker:
             if request_id in result.errors:
                 self._spoil(request_id)
             else:
-                self._sample(request_id, start, result)
+                self._sample(request_id, start, result, allowed.get(request_id))
         return result
 
     def _apply(self, plan: SchedulerOutput) -> None:
@@ -74,6 +88,10 @@ class FakeWorker:
         for request_id, block_ids in plan.new_block_ids.items():
             assert block_ids and request_id in plan.num_scheduled_tokens
             self.requests[request_id].block_ids += block_ids
+        for request_id, token_ids in plan.forced_token_ids.items():
+            assert token_ids and request_id in plan.num_scheduled_tokens
+            assert request_id not in {data.request_id for data in plan.new_requests}
+            self.requests[request_id].token_ids += token_ids
 
     def _write(self, request_id: str, num_tokens: int) -> None:
         request = self.requests[request_id]
@@ -97,7 +115,7 @@ class FakeWorker:
             for offset in range(self._block_size):
                 self._store.pop((block_id, offset), None)
 
-    def _sample(self, request_id: str, start: int, result: ModelRunnerOutput) -> None:
+    def _sample(self, request_id: str, start: int, result: ModelRunnerOutput, allowed: set[int] | None) -> None:
         request = self.requests[request_id]
         sampling, num_prompt_tokens = request.data.sampling, request.data.num_prompt_tokens
         if sampling.prompt_logprobs is not None:
@@ -106,7 +124,8 @@ class FakeWorker:
             if entries:
                 result.prompt_logprobs[request_id] = entries
         if request.num_computed_tokens == len(request.token_ids):
-            token_id = next_token(request.token_ids, num_prompt_tokens, sampling)
+            assert (allowed is not None) == self.constrained[request_id], "a mask is missing, or nobody asked for it"
+            token_id = next_token(request.token_ids, num_prompt_tokens, sampling, allowed)
             request.token_ids.append(token_id)
             result.request_ids.append(request_id)
             result.sampled_token_ids.append([token_id])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.scheduler.engine import FakeEngine
-from tests.scheduler.reference_model import VOCAB_SIZE
+from tests.scheduler.toy_grammar import FAULTY, TOY, VOCAB_SIZE
 
 PREFIXES = [[5] * 9, [5] * 4 + [6] * 7, [7, 8, 9, 7, 8, 9, 7, 8]]
 # Few draws for each request, so that an example holds many requests.
@@ -37,6 +37,7 @@ REQUEST = {
     "priority": st.integers(0, 2),
     "background": st.sampled_from([False, False, True]),
     "salt": st.sampled_from([None, None, None, "pepper"]),
+    "grammar": st.sampled_from([None, None, TOY, TOY, FAULTY]),
     "sampling": samplings,
 }
 

@@ -1,5 +1,6 @@
 """A whole pooling engine without its sockets: scheduler, cache, executor and model in the test's own process."""
 
+import queue
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from engined.config.model_runner import resolve_runner
 from engined.config.schema import Config, SchedulerConfig
 from engined.core.commands import AddRequest
 from engined.core.engine_core import EngineCore
+from engined.core.grammar_queue import GrammarQueue
 from engined.core.request_factory import RequestFactory
 from engined.executor.uniproc import UniProcExecutor
+from engined.grammar.compiler import GrammarCompiler
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, FinishReason
 from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 from engined.scheduler.scheduler import Scheduler
+from engined.tokenization.tokenizer import load_tokenizer
 
 NUM_BLOCKS = 64
 
@@ -42,7 +46,9 @@ class PoolingEngine:
         if info.encoder is None:
             cache = KVCacheManager(NUM_BLOCKS, config.cache.block_size, True, b"secret")
         scheduler_ = Scheduler(config.scheduler, cache, settings.max_model_len, clock=lambda: 0.0)
-        self.core = EngineCore(scheduler_, cache, executor, info.runner)
+        compiler = GrammarCompiler(lambda: load_tokenizer(info).backend, info.vocab_size, info.eos_token_ids)
+        grammars = GrammarQueue(compiler, queue.SimpleQueue())
+        self.core = EngineCore(scheduler_, cache, executor, grammars, info.runner)
         self.outputs: list[EngineCoreOutputs] = []
         self._factory = RequestFactory(settings, cache.hasher)
         self._num_requests = 0

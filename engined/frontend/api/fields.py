@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct
 
+from engined.frontend.api.constraints import ResponseFormat, StructuredOutputs
 from engined.frontend.api.support import Unsupported, accepted, honoured, refused
 
 NO_TOOLS = "tool calling is not available yet; leave it out and describe the tool in a message"
-NO_GRAMMAR = "structured output is not available yet; leave it out and ask for the format in the prompt"
 NO_MEDIA = "the model reads and writes text only; leave it out"
 NO_REASONING = "thoughts are not told apart from the answer yet; leave it out"
 LEAVE_OUT = "leave it out"
@@ -31,14 +31,6 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     include_usage: Annotated[bool | None, honoured("One last chunk with the usage and no choices.")] = None
     continuous_usage_stats: Annotated[bool | None, honoured("The usage so far in every chunk.")] = None
     include_obfuscation: Annotated[bool | None, accepted("engined never pads its chunks.")] = None
-
-
-class ResponseFormat(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Only plain text for now."""
-
-    type: Annotated[str, honoured('"text"; every other type is refused.', enum=["text"])]
-    json_schema: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    schema: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
 
 
 class AcceptedFields(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -63,12 +55,13 @@ class AcceptedFields(Struct, kw_only=True, forbid_unknown_fields=True):
 class RefusedFields(AcceptedFields, kw_only=True, forbid_unknown_fields=True):
     """Known, but not implemented: refused by name, never ignored."""
 
-    structured_outputs: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    guided_json: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    guided_regex: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    guided_choice: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    guided_grammar: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    guided_decoding_backend: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
+    guided_json: Annotated[Unsupported, refused("send structured_outputs.json instead")] = UNSET
+    guided_regex: Annotated[Unsupported, refused("send structured_outputs.regex instead")] = UNSET
+    guided_choice: Annotated[Unsupported, refused("send structured_outputs.choice instead")] = UNSET
+    guided_grammar: Annotated[Unsupported, refused("send structured_outputs.grammar instead")] = UNSET
+    guided_decoding_backend: Annotated[Unsupported, refused("send structured_outputs; llguidance keeps them all")] = (
+        UNSET
+    )
     best_of: Annotated[
         int | None, refused("use n and choose among the answers (only a value equal to n is taken)", 1)
     ] = None
@@ -158,7 +151,13 @@ class GenerationFields(RefusedFields, kw_only=True, forbid_unknown_fields=True):
     add_special_tokens: Annotated[
         bool | None, honoured("Put the tokenizer's own special tokens around the prompt, once. Default true.")
     ] = None
-    response_format: Annotated[ResponseFormat | None, honoured('Only {"type": "text"} for now.')] = None
+    response_format: Annotated[
+        ResponseFormat | None, honoured("The answer is text, a JSON object, or JSON of a schema.")
+    ] = None
+    structured_outputs: Annotated[
+        StructuredOutputs | None,
+        honoured("Exactly one constraint on the answer: json, regex, choice, grammar, json_object or structural_tag."),
+    ] = None
     priority: Annotated[
         int | None,
         honoured("Lower runs first; needs --scheduling-policy priority.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY),

@@ -92,16 +92,31 @@ class ResponseUsage(Struct, kw_only=True):
     total_tokens: int
 
 
-class PlainTextFormat(Struct, kw_only=True):
-    """The only format for now."""
+class PlainTextFormat(Struct, kw_only=True, tag_field="type", tag="text"):
+    """Free text."""
 
-    type: Literal["text"] = "text"
+
+class JsonObjectTextFormat(Struct, kw_only=True, tag_field="type", tag="json_object"):
+    """Any JSON object."""
+
+
+class JsonSchemaTextFormat(Struct, kw_only=True, tag_field="type", tag="json_schema"):
+    """JSON of a schema, as it was asked for."""
+
+    name: str
+    """As it was asked for; "response" if it had none."""
+    description: str | None
+    schema: dict[str, Any] | bool | None
+    strict: bool | None
+
+
+ResponseTextFormat = PlainTextFormat | JsonObjectTextFormat | JsonSchemaTextFormat
 
 
 class ResponseTextConfig(Struct, kw_only=True):
     """How the text looks."""
 
-    format: PlainTextFormat = field(default_factory=PlainTextFormat)
+    format: ResponseTextFormat = field(default_factory=PlainTextFormat)
 
 
 class ResponseReasoning(Struct, kw_only=True):

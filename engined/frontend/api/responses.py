@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct
 
 from engined.frontend.api.chat import Scalar
+from engined.frontend.api.constraints import EXACT, NOT_READ, StructuredOutputs
 from engined.frontend.api.fields import (
     LEAVE_OUT,
     MAX_PRIORITY,
     MAX_STOP_STRING_LENGTH,
     MAX_STOP_STRINGS,
     MAX_TIMEOUT_SECONDS,
-    NO_GRAMMAR,
     NO_MEDIA,
     NO_TOOLS,
 )
@@ -87,19 +87,25 @@ class ResponseInputItem(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class TextFormat(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Only plain text for now."""
+    """The form of the answer: the response_format of chat completions, flat."""
 
-    type: Annotated[str, honoured('"text"; every other type is refused.', enum=["text"])]
-    name: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    description: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    schema: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    strict: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
+    type: Annotated[
+        Literal["text", "json_object", "json_schema"],
+        honoured("text: free; json_object: a JSON object; json_schema: by `schema`."),
+    ]
+    schema: Annotated[
+        dict[str, Any] | bool | None,
+        honoured("With type json_schema: the JSON Schema (draft 2020-12) that the answer validates against."),
+    ] = None
+    name: Annotated[str | None, accepted(NOT_READ)] = None
+    description: Annotated[str | None, accepted(NOT_READ)] = None
+    strict: Annotated[bool | None, accepted(EXACT)] = None
 
 
 class TextConfig(Struct, kw_only=True, forbid_unknown_fields=True):
     """How the text is to look."""
 
-    format: Annotated[TextFormat | None, honoured('Only {"type": "text"} for now.')] = None
+    format: Annotated[TextFormat | None, honoured("The answer is text, a JSON object, or JSON of a schema.")] = None
     verbosity: Annotated[Unsupported, refused("ask in a message for a short or a long answer", "medium")] = UNSET
 
 
@@ -160,7 +166,6 @@ class RefusedResponseFields(BookkeepingFields, kw_only=True, forbid_unknown_fiel
     context_management: Annotated[Unsupported, refused('set truncation to "auto" instead', [])] = UNSET
     moderation: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
     image: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    structured_outputs: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
     vllm_xargs: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
     kv_transfer_params: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
     mm_processor_kwargs: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
@@ -210,7 +215,11 @@ class ResponsesRequest(RefusedResponseFields, kw_only=True, forbid_unknown_field
         int | None,
         honoured(f"Alternatives for each token (at most --max-logprobs); needs {LOGPROBS} in include.", minimum=0),
     ] = None
-    text: Annotated[TextConfig | None, honoured("Only plain text for now.")] = None
+    text: Annotated[TextConfig | None, honoured("The form of the answer.")] = None
+    structured_outputs: Annotated[
+        StructuredOutputs | None,
+        honoured("Exactly one constraint on the answer: json, regex, choice, grammar, json_object or structural_tag."),
+    ] = None
     reasoning: Annotated[ReasoningConfig | None, honoured("Only none for now.")] = None
     temperature: Annotated[
         float | None, honoured("Below 1e-5 is greedy. Default: the model's, else 1.", minimum=0, maximum=2)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.protocol.engine import TokenLogprobs
+from engined.tokenization.tokenizer import ModelTokenizer
 
 LogprobPair = tuple[int, float]
 

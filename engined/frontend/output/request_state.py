@@ -72,7 +72,9 @@ class RequestState:
         Afterwards `finish_reason` tells whether the sequence is over: by `finished`, or by a stop string, in which case
         the engine still has to be told.
         """
-        stop_token_ended_it = finished is not None and finished.reason is FinishReason.STOP
+        stop_token_ended_it = (
+            finished is not None and finished.reason is FinishReason.STOP and not finished.is_grammar_complete
+        )
         for position, token_id in enumerate(token_ids):
             is_stop_token = stop_token_ended_it and position == len(token_ids) - 1
             is_visible = not is_stop_token or self._options.include_stop_str_in_output

@@ -6,7 +6,7 @@ A text that is cut keeps the special tokens at its ends: they are part of what t
 from dataclasses import dataclass
 
 from engined.errors import ContextLengthError, RequestError
-from engined.frontend.rendering.tokenizer import ModelTokenizer
+from engined.tokenization.tokenizer import ModelTokenizer
 
 TokenIds = list[int]
 

@@ -14,7 +14,7 @@ from typing import Literal, ParamSpec, TypeVar
 from engined.errors import ContextLengthError, RequestError
 from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate, Message
 from engined.frontend.rendering.pooling_input import PoolingExtras, PoolingInput, PoolingPrompt, PoolingTokenizer
-from engined.frontend.rendering.tokenizer import ModelTokenizer
+from engined.tokenization.tokenizer import ModelTokenizer
 
 MAX_RENDER_THREADS = 4
 MAX_FREE_BYTES = 1 << 20

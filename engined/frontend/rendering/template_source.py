@@ -5,7 +5,7 @@ from pathlib import Path
 from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ConfigError
-from engined.frontend.rendering.tokenizer import read_json_file
+from engined.tokenization.tokenizer import read_json_file
 
 
 def find_chat_template(model_info: ModelInfo, override_file: str | None) -> str | None:

@@ -68,7 +68,7 @@ class ModelRoutes:
             embeddings=not generates and info.num_labels == 0,
             score=not generates,
             tools=False,
-            structured_outputs=False,
+            structured_outputs=generates,
             reasoning=False,
             vision=False,
             audio=False,

@@ -14,11 +14,12 @@ from engined.frontend.engine_client import EngineClient
 from engined.frontend.metrics import Metrics
 from engined.frontend.output.output_processor import OutputProcessor
 from engined.frontend.rendering.chat_template import ChatTemplate
+from engined.frontend.rendering.grammar_checker import GrammarChecker
 from engined.frontend.rendering.renderer import Renderer
 from engined.frontend.rendering.template_source import find_chat_template
-from engined.frontend.rendering.tokenizer import ModelTokenizer, load_tokenizer
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.sampling import SamplingResolver, resolve_defaults
+from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ def build_serving_context(
     """
     tokenizer = load_tokenizer(model_info)
     renderer = Renderer(tokenizer, _load_chat_template(config, model_info, tokenizer), model_info.vocab_size)
+    grammar_checker = GrammarChecker(tokenizer.backend.to_str, model_info.vocab_size, model_info.eos_token_ids)
     defaults = resolve_defaults(model_info, config.model.override_generation_config)
     return ServingContext(
         model_names=config.model.served_model_name or (model_info.name,),
@@ -39,6 +41,7 @@ def build_serving_context(
         model_info=model_info,
         engine=AsyncLLM(EngineClient(engine_socket), OutputProcessor(tokenizer.backend, metrics)),
         renderer=renderer,
+        grammar_checker=grammar_checker,
         sampling=SamplingResolver(model_info, defaults, tokenizer, config.model.seed),
         server=config.server,
         has_priority=config.scheduler.scheduling_policy == "priority",

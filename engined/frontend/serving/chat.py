@@ -84,6 +84,7 @@ class ChatServing:
         """
         context = self._context
         settings = self._resolve_settings(request)
+        grammar = await context.resolve_grammar(request)
         engine_input = await self.render(request, min_output_tokens=1)
         room = context.engine.require_ready().max_model_len - len(engine_input.prompt_token_ids)
         sampling = context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
@@ -106,6 +107,7 @@ class ChatServing:
                 settings.num_choices,
                 request.priority or 0,
                 arrival_time,
+                grammar,
             ),
             choices_per_prompt=settings.num_choices,
             options=settings.options,
@@ -115,7 +117,7 @@ class ChatServing:
             time_limits=settings.time_limits,
         )
 
-    def check(self, request: ChatCompletionRequest) -> None:
+    async def check(self, request: ChatCompletionRequest) -> None:
         """Raises RequestError for all that `prepare` would refuse without looking at the messages.
 
         For routes that take the body of a generation and compute its prompt only.
@@ -123,6 +125,7 @@ class ChatServing:
         settings = self._resolve_settings(request)
         room = self._context.engine.require_ready().max_model_len
         self._context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
+        await self._context.resolve_grammar(request)
 
     async def render(self, request: ChatCompletionRequest, *, min_output_tokens: int) -> EngineInput:
         """The prompt of a conversation, which leaves room in the context for at least `min_output_tokens`.

@@ -4,8 +4,7 @@ import re
 from typing import Literal
 
 from engined.errors import RequestError
-from engined.frontend.api.fields import MAX_PRIORITY, MAX_TIMEOUT_SECONDS, NO_GRAMMAR, GenerationFields
-from engined.frontend.api.parser import unsupported
+from engined.frontend.api.fields import MAX_PRIORITY, MAX_TIMEOUT_SECONDS, GenerationFields
 from engined.frontend.api.pooling import PoolingFields
 from engined.frontend.serving.time_limits import TimeLimits
 
@@ -17,8 +16,6 @@ def check_common(request: GenerationFields, *, has_priority: bool) -> None:
     """Everything about the shared fields that needs no prompt."""
     if request.stream_options is not None and not request.stream:
         raise RequestError("stream_options is only allowed with stream: true", param="stream_options")
-    if request.response_format is not None and request.response_format.type != "text":
-        raise unsupported("response_format", NO_GRAMMAR)
     check_prompt_fields(request, has_priority=has_priority)
 
 

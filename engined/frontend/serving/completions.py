@@ -10,7 +10,6 @@ from engined.frontend.api.completions import MAX_PROMPTS, CompletionRequest
 from engined.frontend.output.detokenizer import IncrementalDetokenizer
 from engined.frontend.output.logprobs import LogprobFormatter
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras, TokenIds
-from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.frontend.serving.checks import (
     check_common,
     check_logprobs,
@@ -23,6 +22,7 @@ from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation, Usage
 from engined.frontend.serving.requests import build_requests
 from engined.frontend.serving.sampling import LogprobsWanted, resolve_num_choices, resolve_output_options
+from engined.tokenization.tokenizer import ModelTokenizer
 
 MAX_SEQUENCES = 256
 """Prompts times choices of one HTTP request."""
@@ -50,6 +50,7 @@ class CompletionServing:
         max_tokens = check_max_tokens("max_tokens", request.max_tokens, 0)
         options = resolve_output_options(request, context.server.stream_interval)
         time_limits = resolve_time_limits(request)
+        grammar = await context.resolve_grammar(request)
         inputs = await context.renderer.render_completion(
             prompts, _prompt_extras(request, max_tokens), ready.max_model_len
         )
@@ -63,7 +64,9 @@ class CompletionServing:
         return Generation(
             response_id=response_id,
             label=request.request_id or label,
-            requests=build_requests(response_id, inputs, samplings, num_choices, request.priority or 0, arrival_time),
+            requests=build_requests(
+                response_id, inputs, samplings, num_choices, request.priority or 0, arrival_time, grammar
+            ),
             choices_per_prompt=num_choices,
             options=options,
             formatter=self._formatter(request, response_id, num_choices, inputs),

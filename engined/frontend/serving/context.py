@@ -6,9 +6,13 @@ from typing import Literal
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import ServerConfig
 from engined.errors import RequestError
+from engined.frontend.api.fields import GenerationFields
 from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.rendering.grammar_checker import GrammarChecker
 from engined.frontend.rendering.renderer import Renderer
+from engined.frontend.serving.constraints import resolve_constraint
 from engined.frontend.serving.sampling import SamplingResolver
+from engined.protocol.grammar import GrammarSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,7 @@ class ServingContext:
     model_info: ModelInfo
     engine: AsyncLLM
     renderer: Renderer
+    grammar_checker: GrammarChecker
     sampling: SamplingResolver
     server: ServerConfig
     has_priority: bool
@@ -37,10 +42,23 @@ class ServingContext:
                 status=404,
             )
 
+    async def resolve_grammar(self, request: GenerationFields) -> GrammarSpec | None:
+        """What the answer must match. Raises RequestError if it is faulty, or cannot be kept."""
+        constraint = resolve_constraint(request)
+        if constraint is None:
+            return None
+        await self.grammar_checker.check(constraint.grammar, constraint.param)
+        return constraint.grammar
+
     def require_runner(self, runner: Literal["generate", "pooling"], route: str) -> None:
         """Raises RequestError 400 if the model is of the other kind; the message names the routes that it answers."""
         if self.model_info.runner != runner:
             raise self.wrong_route(route)
+
+    def close(self) -> None:
+        """End the threads, and the process that compiles grammars."""
+        self.renderer.close()
+        self.grammar_checker.close()
 
     def wrong_route(self, route: str) -> RequestError:
         """The refusal of a route that the model has no answer for."""

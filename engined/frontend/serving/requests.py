@@ -6,6 +6,7 @@ from dataclasses import replace
 from engined.frontend.rendering.renderer import EngineInput
 from engined.frontend.serving.sampling import choice_seed
 from engined.protocol.engine import EngineCoreRequest
+from engined.protocol.grammar import GrammarSpec
 from engined.protocol.sampling import SamplingParams
 
 
@@ -16,10 +17,11 @@ def build_requests(
     num_choices: int,
     priority: int,
     arrival_time: float,
+    grammar: GrammarSpec | None,
 ) -> list[EngineCoreRequest]:
     """`num_choices` sequences for each prompt; choice k of prompt p is number p * num_choices + k.
 
-    `samplings[p]` are the settings of prompt p.
+    `samplings[p]` are the settings of prompt p; `grammar` holds for all.
     """
     return [
         EngineCoreRequest(
@@ -29,6 +31,7 @@ def build_requests(
             arrival_time=arrival_time,
             priority=priority,
             cache_salt=engine_input.cache_salt,
+            grammar=grammar,
         )
         for prompt_index, engine_input in enumerate(inputs)
         for choice in range(num_choices)

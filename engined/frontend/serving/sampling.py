@@ -23,9 +23,9 @@ from engined.frontend.api.fields import (
 )
 from engined.frontend.api.parser import unsupported
 from engined.frontend.output.request_state import OutputOptions
-from engined.frontend.rendering.tokenizer import ModelTokenizer
 from engined.protocol.sampling import SamplingParams
 from engined.protocol.validation import validate_sampling
+from engined.tokenization.tokenizer import ModelTokenizer
 
 GREEDY_BELOW = 1e-5
 T = TypeVar("T")

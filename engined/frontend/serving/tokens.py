@@ -52,7 +52,7 @@ class TokenServing:
 
     async def render(self, request: ChatCompletionRequest) -> RenderResponse:
         """The prompt that a chat completion would compute. Raises RequestError wherever the completion does."""
-        self._chat.check(request)
+        await self._chat.check(request)
         engine_input = await self._chat.render(request, min_output_tokens=1)
         return RenderResponse(
             prompt=engine_input.prompt_text or "",

@@ -49,6 +49,11 @@ class TokenCounts:
             counted = [index for index, row in enumerate(rows.tolist()) if row in self._rows]
             self._in_output[rows[counted], token_ids[counted]] += 1
 
+    def add_run(self, row: int, token_ids: list[int]) -> None:
+        """Count tokens that one row got at once, if it is counted."""
+        if row in self._rows:
+            self._in_output[row].index_add_(0, torch.tensor(token_ids), torch.ones(len(token_ids)))
+
     def select(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         """For batch rows [N]: is the token in the prompt [N, V] bool, how often in the output [N, V] float."""
         return self._in_prompt[rows], self._in_output[rows]

@@ -6,6 +6,7 @@ import torch
 
 from engined.protocol.engine import TokenLogprobs
 from engined.protocol.sampling import SamplingParams
+from engined.worker.sampler.grammar_mask import AllowedTokens, apply_grammar_masks
 from engined.worker.sampler.logprobs import top_logprobs
 from engined.worker.sampler.masks import apply_masks_and_bias
 from engined.worker.sampler.metadata import SamplingMetadata
@@ -24,20 +25,33 @@ class SamplerOutput:
     """By row, for the rows that asked."""
     is_finite: torch.Tensor
     """[S] bool: False where the model produced NaN or infinity, and the token means nothing."""
+    without_choice: list[int]
+    """Rows with a grammar to which the request's other constraints left nothing; their tokens mean nothing."""
 
 
-def sample(logits: torch.Tensor, metadata: SamplingMetadata) -> SamplerOutput:
-    """Draw one token for each row of logits [S, V] float32, which are changed in place."""
+def sample(logits: torch.Tensor, metadata: SamplingMetadata, allowed: AllowedTokens | None = None) -> SamplerOutput:
+    """Draw one token for each row of logits [S, V] float32, which are changed in place.
+
+    Log-probabilities are those of the model, over what the grammar allows.
+    """
     is_finite = torch.isfinite(logits.amax(dim=-1))
+    if allowed is not None:
+        apply_grammar_masks(logits, allowed)
     asking = [row for row, params in enumerate(metadata.params) if params.logprobs is not None]
     raw = logits[asking] if asking else None
     apply_constraints(logits, metadata)
+    without_choice = [] if allowed is None else _rows_without_choice(logits, allowed.rows)
     token_ids = _draw(logits, metadata)
     logprobs = {}
     if raw is not None:
         counts = [metadata.params[row].logprobs or 0 for row in asking]
         logprobs = dict(zip(asking, top_logprobs(raw, token_ids[asking], counts), strict=True))
-    return SamplerOutput(token_ids=token_ids, logprobs=logprobs, is_finite=is_finite)
+    return SamplerOutput(token_ids=token_ids, logprobs=logprobs, is_finite=is_finite, without_choice=without_choice)
+
+
+def _rows_without_choice(logits: torch.Tensor, rows: list[int]) -> list[int]:
+    best = logits[rows].amax(dim=-1).tolist()
+    return [row for row, logit in zip(rows, best, strict=True) if logit == float("-inf")]
 
 
 def apply_constraints(logits: torch.Tensor, metadata: SamplingMetadata) -> None:

@@ -4,17 +4,28 @@ from collections.abc import Sequence
 
 from engined.errors import ContextLengthError, RequestError
 from engined.frontend.api.chat import ChatCompletionRequest, ChatMessage
-from engined.frontend.api.fields import NO_GRAMMAR
-from engined.frontend.api.parser import check_refused, refused_fields, unsupported
-from engined.frontend.api.response_object import Response
+from engined.frontend.api.constraints import JsonSchemaFormat, ResponseFormat
+from engined.frontend.api.parser import check_refused, refused_fields
+from engined.frontend.api.response_object import (
+    JsonObjectTextFormat,
+    JsonSchemaTextFormat,
+    PlainTextFormat,
+    Response,
+    ResponseTextConfig,
+    ResponseTextFormat,
+)
 from engined.frontend.api.responses import LOGPROBS, ReasoningConfig, ResponsesRequest, TextConfig, TextFormat
 from engined.frontend.serving.chat import ChatResult
 from engined.frontend.serving.checks import check_max_tokens
 
-_OWN_NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}
-"""What a field of the chat request is called here."""
+_OWN_NAMES = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format.json_schema": "text.format",
+    "response_format": "text.format",
+}
+"""What a field of the chat request is called here; the longer name comes first."""
 _REFUSED_IN_TEXT = refused_fields(TextConfig)
-_REFUSED_IN_FORMAT = refused_fields(TextFormat)
 _REFUSED_IN_REASONING = refused_fields(ReasoningConfig)
 
 
@@ -29,10 +40,6 @@ def check_request(request: ResponsesRequest) -> None:
         check_refused(request.reasoning, _REFUSED_IN_REASONING, "reasoning")
     if request.text is not None:
         check_refused(request.text, _REFUSED_IN_TEXT, "text")
-        if request.text.format is not None and request.text.format.type != "text":
-            raise unsupported("text.format", NO_GRAMMAR)
-        if request.text.format is not None:
-            check_refused(request.text.format, _REFUSED_IN_FORMAT, "text.format")
 
 
 def wants_logprobs(request: ResponsesRequest) -> bool:
@@ -66,6 +73,8 @@ def to_chat_request(request: ResponsesRequest, messages: Sequence[ChatMessage]) 
         timeout_s=request.timeout_s,
         ttft_timeout_s=request.ttft_timeout_s,
         chat_template_kwargs=request.chat_template_kwargs,
+        response_format=_response_format(request),
+        structured_outputs=request.structured_outputs,
     )
 
 
@@ -86,6 +95,7 @@ def begun_response(request: ResponsesRequest, result: ChatResult, *, is_stored: 
         top_p=sampling.top_p if request.top_p is None else request.top_p,
         top_logprobs=request.top_logprobs or 0,
         truncation=request.truncation or "disabled",
+        text=ResponseTextConfig(format=_text_format(request)),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_tool_calls=request.max_tool_calls,
         user=request.user,
@@ -94,10 +104,43 @@ def begun_response(request: ResponsesRequest, result: ChatResult, *, is_stored: 
     )
 
 
+def _response_format(request: ResponsesRequest) -> ResponseFormat | None:
+    text_format = _asked_format(request)
+    if text_format is None:
+        return None
+    json_schema = None
+    if text_format.type == "json_schema" or text_format.schema is not None:
+        json_schema = JsonSchemaFormat(schema=text_format.schema)
+    return ResponseFormat(type=text_format.type, json_schema=json_schema)
+
+
+def _text_format(request: ResponsesRequest) -> ResponseTextFormat:
+    """As the response object has it."""
+    text_format = _asked_format(request)
+    if text_format is None or text_format.type == "text":
+        return PlainTextFormat()
+    if text_format.type == "json_object":
+        return JsonObjectTextFormat()
+    return JsonSchemaTextFormat(
+        name=text_format.name or "response",
+        description=text_format.description,
+        schema=text_format.schema,
+        strict=text_format.strict,
+    )
+
+
+def _asked_format(request: ResponsesRequest) -> TextFormat | None:
+    return None if request.text is None else request.text.format
+
+
 def rename_param(error: RequestError, request: ResponsesRequest) -> RequestError:
     """An error of the chat request, with the name that the field has here."""
-    param = error.param if error.param is None else _OWN_NAMES.get(error.param, error.param)
+    param, message = error.param, str(error)
+    for chat_name, own_name in _OWN_NAMES.items():
+        if param is not None and (param == chat_name or param.startswith(f"{chat_name}.")):
+            param = own_name + param.removeprefix(chat_name)
+        message = message.replace(chat_name, own_name) if own_name == "text.format" else message
     if isinstance(error, ContextLengthError):
         hint = "" if request.truncation == "auto" else ', or set truncation to "auto" to drop the oldest items'
-        return ContextLengthError(f"{error}{hint}", param or "input")
-    return RequestError(str(error), param=param, code=error.code, status=error.status, type=error.type)
+        return ContextLengthError(f"{message}{hint}", param or "input")
+    return RequestError(message, param=param, code=error.code, status=error.status, type=error.type)

@@ -64,7 +64,7 @@ class ResponsesServing:
         self._context.check_model(request.model)
         _, chat_request = await self._resolve_conversation(request, owner)
         try:
-            self._chat.check(chat_request)
+            await self._chat.check(chat_request)
             engine_input = await self._chat.render(chat_request, min_output_tokens=0)
         except RequestError as error:
             raise rename_param(error, request) from error

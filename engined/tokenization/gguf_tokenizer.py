@@ -1,4 +1,4 @@
-"""A `tokenizers.Tokenizer` from the metadata of a GGUF file. Frontend process; called once, by `tokenizer`.
+"""A `tokenizers.Tokenizer` from the metadata of a GGUF file. Called once, by `tokenizer`.
 
 Two kinds: "gpt2" is byte-level BPE, whose split pattern depends on `tokenizer.ggml.pre`; "llama" is SentencePiece BPE
 with byte fallback, which comes without merges: they follow from the scores.

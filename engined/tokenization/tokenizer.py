@@ -1,4 +1,4 @@
-"""The tokenizer of the model, from a Hugging Face folder or from a GGUF file. Frontend process; no torch.
+"""The tokenizer of the model, from a Hugging Face folder or from a GGUF file. Frontend and core; no torch.
 
 Special tokens at the ends are decided here, once, so that a prompt has exactly one BOS whatever its template writes.
 """
@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.errors import CheckpointError, ModelNotFoundError
-from engined.frontend.rendering import byte_level
-from engined.frontend.rendering.gguf_tokenizer import gguf_special_ids, tokenizer_from_gguf
+from engined.tokenization import byte_level
+from engined.tokenization.gguf_tokenizer import gguf_special_ids, tokenizer_from_gguf
 
 ANY_LENGTH = 1 << 30
 """Bytes of a token where unknown words become one token, and runs of white space none, as in WordPiece."""
