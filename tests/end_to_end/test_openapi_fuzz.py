@@ -215,7 +215,8 @@ class Target:
 
     def _bound(self, body: dict[str, Any], *, is_valid: bool) -> dict[str, Any]:
         """The same body, for the model that is served, asking for a few tokens. What breaks the schema stays."""
-        limits = {name: most for name, most in LIMITS.items() if name in self._optional and name not in body}
+        # null means the rest of the context, which takes minutes.
+        limits = {name: most for name, most in LIMITS.items() if name in self._optional and body.get(name) is None}
         if not is_valid:
             return body | limits
         lower = {

@@ -115,6 +115,6 @@ async def test_cards_say_what_the_model_can_do(start_frontend: StartFrontend) ->
     assert status == 200 and card == listed["data"][0]
     assert card["max_model_len"] == 512 and card["runner"] == "generate"
     able = {name for name, is_able in card["capabilities"].items() if is_able}
-    assert able == {"chat", "completions"}
+    assert able == {"chat", "completions", "structured_outputs"}
     assert (await frontend.get("/v1/models/org%2Fsmol"))[1] == card
     assert (await frontend.get("/v1/models/org"))[0] == 404
