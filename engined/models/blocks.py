@@ -1,7 +1,7 @@
 """The blocks that the families share: self attention, the gated MLP, and the layer that joins them.
 
 They call `forward` of their parts and not the parts themselves: it has a type, and skips the hooks of torch's modules,
-which take longer than some kernels at a single token.
+which are felt at a single token.
 """
 
 import torch

@@ -3,8 +3,25 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from engined.errors import GrammarError
 from engined.grammar.matcher import GrammarMatcher
+from engined.protocol.plan import GrammarMasks
 from engined.scheduler.request import Request
+
+
+def build_masks(requests: list[Request]) -> tuple[GrammarMasks, dict[str, str]]:
+    """The masks of requests with a grammar, at least one, and the causes of those whose grammar cannot say it, by
+    request id."""
+    matchers = [_matcher(request) for request in requests]
+    rows = np.full((len(requests), max(matcher.num_mask_bytes for matcher in matchers)), 0xFF, np.uint8)
+    causes: dict[str, str] = {}
+    for request, matcher, row in zip(requests, matchers, rows, strict=True):
+        try:
+            fill_mask(request, matcher, row)
+        except GrammarError as error:
+            causes[request.request_id] = str(error)
+    request_ids = [request.request_id for request in requests]
+    return GrammarMasks(request_ids=request_ids, rows=rows.data.cast("B")), causes
 
 
 def fill_mask(request: Request, matcher: GrammarMatcher, row: NDArray[np.uint8]) -> None:
@@ -24,3 +41,8 @@ def fill_mask(request: Request, matcher: GrammarMatcher, row: NDArray[np.uint8])
             row[token_id // 8] &= ~(1 << token_id % 8) & 0xFF
         if not row.any():
             row[:] = with_eos
+
+
+def _matcher(request: Request) -> GrammarMatcher:
+    assert request.matcher is not None, f"request {request.request_id} has no grammar"
+    return request.matcher

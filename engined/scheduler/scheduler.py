@@ -7,8 +7,6 @@ be added, aborted and failed between any two of these calls.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 
-import numpy as np
-
 from engined.cache.sequence_cache import SequenceCache
 from engined.config.schema import SchedulerConfig
 from engined.errors import GrammarError
@@ -22,7 +20,7 @@ from engined.protocol.engine import (
     TokenLogprobs,
 )
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, NewRequestData, SchedulerOutput
-from engined.scheduler.masks import fill_mask
+from engined.scheduler.masks import build_masks
 from engined.scheduler.output_buffer import OutputBuffer
 from engined.scheduler.request import Request, RequestStatus
 from engined.scheduler.request_queue import RequestQueue, sort_key
@@ -328,13 +326,9 @@ class Scheduler:
         ]
         if not sampling:
             return None
-        rows = np.full((len(sampling), max(_matcher(request).num_mask_bytes for request in sampling)), 0xFF, np.uint8)
-        for request, row in zip(sampling, rows, strict=True):
-            try:
-                fill_mask(request, _matcher(request), row)
-            except GrammarError as error:
-                self.fail_requests({request.request_id: str(error)})
-        return GrammarMasks(request_ids=[request.request_id for request in sampling], rows=rows.data.cast("B"))
+        masks, causes = build_masks(sampling)
+        self.fail_requests(causes)
+        return masks
 
     # Second half of a step.
 
@@ -455,11 +449,6 @@ class Scheduler:
         else:
             self._waiting.remove(request)
         request.status = RequestStatus.FINISHED
-
-
-def _matcher(request: Request) -> GrammarMatcher:
-    assert request.matcher is not None, f"request {request.request_id} has no grammar"
-    return request.matcher
 
 
 def _extend(request: Request, matcher: GrammarMatcher, token_ids: list[int]) -> Finished | None:

@@ -1,6 +1,6 @@
 """The C++ kernels as functions over tensors. Rank processes; made once by the worker and handed to the layers.
 
-Calls go through ctypes, which costs 2 microseconds and lets other Python threads run meanwhile. Kernels use the OpenMP
+Calls go through ctypes, which lets other Python threads run meanwhile. Kernels use the OpenMP
 threads of torch. Tensors are checked by assertions: their makers are layers, not users.
 """
 
@@ -112,11 +112,11 @@ def load_cpu_kernels(cache: Path) -> CpuKernels | None:
     """The kernels, built first if need be; None, with a warning that says why, where that is not possible."""
     compiler = find_compiler()
     if compiler is None:
-        logger.warning("no C++ compiler here: computing with torch alone, which is slower; install g++ or clang++")
+        logger.warning("no g++ here: computing with torch alone, which is slower; install g++")
         return None
     try:
         return CpuKernels(build(compiler, cache))
     except (OSError, subprocess.SubprocessError) as error:
-        reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        logger.warning("cannot build the CPU kernels, computing with torch alone, which is slower: %s", reason[:1])
+        reason = (getattr(error, "stderr", None) or str(error)).strip().partition("\n")[0]
+        logger.warning("cannot build the CPU kernels, computing with torch alone, which is slower: %s", reason)
         return None

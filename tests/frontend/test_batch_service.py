@@ -1,6 +1,7 @@
 """Batches in a running frontend, in front of a scripted engine."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from engined.batch.request_line import BATCH_URLS
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config, SchedulerConfig, ServerConfig
+from engined.frontend.batches import batch_store
 from engined.frontend.batches import service as service_module
 from engined.frontend.batches.answers import BatchAnswers
 from engined.frontend.batches.disk import DataDirectory
@@ -135,3 +137,22 @@ async def test_a_data_folder_that_cannot_be_made_is_said(start_frontend: StartFr
         while "--data-dir" not in (answer := (await frontend.get("/v1/files"))[1])["error"]["message"]:
             await asyncio.sleep(0.01)
     assert answer["error"]["type"] == "server_error"
+
+
+async def test_a_disk_that_is_full_ends_the_batch_and_frees_its_place(
+    start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontend = await start_frontend()
+    file_id = await upload(frontend, 3)
+
+    def is_full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    status, batch = await create(frontend, file_id)
+    monkeypatch.setattr(batch_store, "write_whole", is_full)
+    assert status == 200
+    await wait_for_status(frontend, batch["id"], "failed")
+    monkeypatch.undo()
+    # A batch that still counted as unfinished would keep the file.
+    async with frontend.client.delete(f"http://engined/v1/files/{file_id}") as response:
+        assert response.status == 200

@@ -42,6 +42,6 @@ def test_silu_of_extremes(kernels: CpuKernels) -> None:
         [-torch.inf, -1e30, -200.0, -88.5, -0.0, 0.0, 88.5, 200.0, 1e30, torch.inf, torch.nan] + [1.0] * 5
     )
     result = kernels.silu_and_multiply(torch.cat((gates, torch.ones(16)))[None])[0]
-    assert result[1:4].abs().max() < 1e-6 or result[1].abs() < 1e30 * 1e-37
+    assert result[1:4].abs().max() < 1e-6
     torch.testing.assert_close(result[2:9], F.silu(gates[2:9]), rtol=1e-5, atol=1e-6)
     assert result[10].isnan()

@@ -72,9 +72,9 @@ class BatchStore:
         self._batches[stored.batch.id] = stored
 
     def save(self, stored: StoredBatch) -> None:
-        """Replace a record. Raises OSError."""
-        write_whole(self._folder / stored.batch.id / RECORD_NAME, msgspec.json.encode(stored))
+        """Replace a record. Raises OSError if it cannot be written; until the next start it counts all the same."""
         self._batches[stored.batch.id] = stored
+        write_whole(self._folder / stored.batch.id / RECORD_NAME, msgspec.json.encode(stored))
 
     def journal_paths(self, batch_id: str) -> tuple[Path, Path]:
         """Where the results and the failures of a batch are collected."""

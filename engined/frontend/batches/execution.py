@@ -68,7 +68,8 @@ class BatchExecution:
         self._save(status="cancelling", cancelling_at=_now())
 
     def fail(self, fault: BatchFault) -> None:
-        """End the batch for a reason that is no request's."""
+        """End the batch for a reason that is no request's. Raises OSError if that cannot be written; it has ended then
+        too."""
         self._save(status="failed", failed_at=_now(), errors=BatchFaultList(data=[fault]), request_counts=self.counts)
 
     async def _validate(self) -> None:

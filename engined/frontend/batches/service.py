@@ -173,11 +173,13 @@ class BatchService:
             await execution.run(self._answers.answer, self._seats)
         except (BatchError, OSError) as error:
             logger.error("%s failed: %s", batch_id, error)
-            execution.fail(BatchFault(code="batch_failed", message="the server could not read or write its files"))
+            self._fail(
+                execution, BatchFault(code="batch_failed", message="the server could not read or write its files")
+            )
         except Exception:
             # The outermost boundary of a batch: one that fails must not take the others with it.
             logger.exception("%s failed", batch_id)
-            execution.fail(BatchFault(code="internal_error", message="internal server error"))
+            self._fail(execution, BatchFault(code="internal_error", message="internal server error"))
         if execution.batch.status not in UNFINISHED:
             counts = execution.batch.request_counts
             logger.info(
@@ -189,6 +191,14 @@ class BatchService:
                 counts.total,
             )
             del self._executions[batch_id], self._tasks[batch_id]
+
+    def _fail(self, execution: BatchExecution, fault: BatchFault) -> None:
+        try:
+            execution.fail(fault)
+        except OSError as error:
+            # Most likely the disk is full, which is also why the batch failed. It has ended all the same, and its place
+            # must come free; the next daemon finds it unfinished and tries again.
+            logger.error("%s: its end could not be written: %s", execution.batch.id, error)
 
     async def _until_ready(self) -> None:
         while self._engine.ready is None and not self._is_stopping:
