@@ -69,7 +69,7 @@ class EngineCore:
     def handle(self, command: Command) -> list[Send]:
         """Apply one command; returns what must be sent at once."""
         match command:
-            case AddRequest(request) if request.grammar is not None:
+            case AddRequest(request) if request.grammar is not None or request.reasoning is not None:
                 self._grammars.add(request)
             case AddRequest(request):
                 self._scheduler.add_request(request)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from engined.core.commands import GrammarCompiled, InputQueue
 from engined.errors import GrammarError
-from engined.grammar.compiler import GrammarCompiler
+from engined.grammar.matcher_factory import MatcherFactory
 from engined.scheduler.request import Request
 
 logger = logging.getLogger(__name__)
@@ -20,8 +20,8 @@ _NUM_THREADS = 2
 class GrammarQueue:
     """Owns the requests that wait for their grammar, and the threads that compile."""
 
-    def __init__(self, compiler: GrammarCompiler, inputs: InputQueue) -> None:
-        self._compiler = compiler
+    def __init__(self, matchers: MatcherFactory, inputs: InputQueue) -> None:
+        self._matchers = matchers
         self._inputs = inputs
         self._waiting: dict[str, Request] = {}
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="grammar")
@@ -53,9 +53,8 @@ class GrammarQueue:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, request: Request) -> None:
-        assert request.grammar is not None, f"request {request.request_id} has no grammar"
         try:
-            matcher = self._compiler.compile(request.grammar).new_matcher()
+            matcher = self._matchers.create(request.grammar, request.reasoning)
         except GrammarError as error:
             self._inputs.put(GrammarCompiled(request, None, f"the grammar cannot be compiled: {error}"))
         except Exception as error:  # whatever goes wrong here is this request's misfortune alone

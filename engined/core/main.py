@@ -20,7 +20,6 @@ import msgspec
 from engined import __version__
 from engined.cache.kv_cache_manager import KVCacheManager
 from engined.cache.sequence_cache import NoCache, SequenceCache
-from engined.checkpoint.model_info import ModelInfo
 from engined.core.busy_loop import BusyLoop
 from engined.core.clients import ClientTable
 from engined.core.commands import InputQueue, OutputQueue, Send
@@ -31,13 +30,12 @@ from engined.core.output_thread import run_output_thread
 from engined.core.request_factory import RequestFactory
 from engined.executor.factory import create_executor
 from engined.executor.interface import Executor
-from engined.grammar.compiler import GrammarCompiler
+from engined.grammar.matcher_factory import MatcherFactory
 from engined.process.child import Child
 from engined.process.signals import SignalInbox
 from engined.protocol.boot import EngineCoreBoot, EngineSettings
 from engined.protocol.engine import EngineFatal, EngineReady
 from engined.scheduler.scheduler import Scheduler
-from engined.tokenization.tokenizer import load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     gc.collect()
     gc.freeze()
     child.report_ready(num_kv_blocks=ready.num_kv_blocks, max_model_len=ready.max_model_len, dtype=ready.dtype)
-    grammars = GrammarQueue(_create_grammar_compiler(settings.model_info), inputs)
+    grammars = GrammarQueue(MatcherFactory(settings.model_info, _GRAMMAR_DEADLINE_S), inputs)
     try:
         engine_core = EngineCore(scheduler, cache, executor, grammars, settings.model_info.runner)
         BusyLoop(engine_core, inputs, outputs).run()
@@ -96,12 +94,6 @@ def _create_cache(settings: EngineSettings) -> SequenceCache:
         block_size=config.cache.block_size,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         hash_secret=secrets.token_bytes(32),
-    )
-
-
-def _create_grammar_compiler(info: ModelInfo) -> GrammarCompiler:
-    return GrammarCompiler(
-        lambda: load_tokenizer(info).backend, info.vocab_size, info.eos_token_ids, deadline_s=_GRAMMAR_DEADLINE_S
     )
 
 

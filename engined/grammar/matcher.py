@@ -28,6 +28,8 @@ class GrammarMatcher(ABC):
 
     num_mask_bytes: int
     """Size of a mask row."""
+    constrains_end: bool = True
+    """Whether EOS must end the sequence where it may end, even with `ignore_eos`, so that it ends whole."""
 
     @abstractmethod
     def accept_token(self, token_id: int) -> None:

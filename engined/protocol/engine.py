@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from engined.protocol.grammar import GrammarSpec
 from engined.protocol.pooling import PoolingParams
+from engined.protocol.reasoning import ReasoningSpec
 from engined.protocol.sampling import SamplingParams
 
 
@@ -51,6 +52,8 @@ class EngineCoreRequest:
     """Prefix blocks are only shared between requests with the same salt."""
     grammar: GrammarSpec | None = None
     """What the output must match."""
+    reasoning: ReasoningSpec | None = None
+    """Given if reasoning may come before what the grammar constrains, or is bounded."""
     pooling: PoolingParams | None = None
     """Given for a request that is pooled and generates nothing; its `sampling` is then SamplingParams(max_tokens=0)."""
 

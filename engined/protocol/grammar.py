@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "lark", "structural_tag"]
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "lark", "structural_tag", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +13,6 @@ class GrammarSpec:
     kind: GrammarKind
     value: str
     """The schema as JSON, the regular expression, the choices as a JSON list, the Lark grammar, the structural tag as
-    JSON; empty for json_object."""
+    JSON, the `ToolCallGrammar` as JSON; empty for json_object."""
     any_whitespace: bool = True
     """Whether JSON may have (bounded) whitespace between its tokens."""

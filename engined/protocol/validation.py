@@ -8,6 +8,7 @@ from engined.checkpoint.model_info import ModelInfo
 from engined.errors import ContextLengthError, RequestError
 from engined.protocol.engine import EngineCoreRequest
 from engined.protocol.pooling import PoolingParams
+from engined.protocol.reasoning import ReasoningSpec
 from engined.protocol.sampling import SamplingParams
 
 MAX_LOGIT_BIAS = 1024
@@ -22,6 +23,10 @@ def validate_request(request: EngineCoreRequest, info: ModelInfo, max_model_len:
         raise RequestError(
             f"the model runs as --runner {info.runner}, and the request asks for the other", param="model"
         )
+    if request.pooling is not None and (request.grammar is not None or request.reasoning is not None):
+        raise RequestError("a pooling model generates nothing that could be constrained", param="structured_outputs")
+    if request.reasoning is not None:
+        validate_reasoning(request.reasoning)
     num_prompt = len(request.prompt_token_ids)
     if num_prompt == 0:
         raise RequestError("the prompt is empty: send at least one token", param="prompt")
@@ -55,6 +60,13 @@ def validate_sampling(sampling: SamplingParams, vocab_size: int) -> None:
         )
     _check_range("seed", sampling.seed, 0, 2**64 - 1)
     _check_lists(sampling, vocab_size)
+
+
+def validate_reasoning(reasoning: ReasoningSpec) -> None:
+    """Check the bound of the reasoning. Raises RequestError."""
+    assert reasoning.begin and reasoning.end, "a format of reasoning has tags"
+    if reasoning.max_tokens is not None:
+        _check_range("thinking_token_budget", reasoning.max_tokens, 0, 2**31)
 
 
 def validate_pooling(pooling: PoolingParams, num_tokens: int, info: ModelInfo) -> None:

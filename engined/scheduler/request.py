@@ -30,6 +30,7 @@ class Request:
         "block_table",
         "client_index",
         "grammar",
+        "reasoning",
         "is_background",
         "jumps_forward",
         "matcher",
@@ -86,8 +87,10 @@ class Request:
         self.block_table: BlockTable | None = None
 
         self.grammar = message.grammar
+        self.reasoning = message.reasoning
         self.matcher: GrammarMatcher | None = None
-        """Follows the output through `grammar`; set by the core before the scheduler gets the request."""
+        """Follows the output through `reasoning` and `grammar`; set by the core before the scheduler gets the
+        request, if it has one of them."""
         self.jumps_forward = (
             self.sampling.logprobs is None
             and self.sampling.allowed_token_ids is None

@@ -36,7 +36,7 @@ def check_constrained_stop(request: Request, matcher: GrammarMatcher) -> Finishe
     token_id = request.token_ids[-1]
     sampling, num_preemptions = request.sampling, request.num_preemptions
     is_eos = token_id in sampling.eos_token_ids
-    is_end = is_eos or token_id in request.stop_token_ids
+    is_end = (is_eos and matcher.constrains_end) or token_id in request.stop_token_ids
     if is_end and num_tokens > request.min_num_tokens and matcher.is_accepting():
         stop_token_id = None if is_eos else token_id
         return Finished(reason=FinishReason.STOP, stop_token_id=stop_token_id, num_preemptions=num_preemptions)

@@ -15,10 +15,11 @@ from engined.core.engine_core import EngineCore
 from engined.core.grammar_queue import GrammarQueue
 from engined.core.request_factory import RequestFactory
 from engined.executor.uniproc import UniProcExecutor
-from engined.grammar.compiler import GrammarCompiler
+from engined.grammar.matcher_factory import MatcherFactory
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, Finished, TokenLogprobs
 from engined.protocol.grammar import GrammarSpec
+from engined.protocol.reasoning import ReasoningSpec
 from engined.protocol.sampling import SamplingParams
 from engined.scheduler.scheduler import Scheduler
 from engined.tokenization.tokenizer import load_tokenizer
@@ -54,17 +55,24 @@ class ConstrainedEngine:
         self.eos_token_ids = info.eos_token_ids
         self.tokenizer = load_tokenizer(info)
         self.inputs: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        compiler = GrammarCompiler(lambda: self.tokenizer.backend, info.vocab_size, info.eos_token_ids)
+        matchers = MatcherFactory(info, compile_deadline_s=10.0)
         executor = UniProcExecutor(settings, lambda text: None)
         executor.initialize()
         cache = KVCacheManager(num_blocks, BLOCK_SIZE, True, b"secret")
         self.scheduler = Scheduler(config.scheduler, cache, settings.max_model_len, clock=lambda: 0.0)
-        self.core = EngineCore(self.scheduler, cache, executor, GrammarQueue(compiler, self.inputs), "generate")
+        self.core = EngineCore(self.scheduler, cache, executor, GrammarQueue(matchers, self.inputs), "generate")
         self._factory = RequestFactory(settings, cache.hasher)
         self.answers: dict[str, Answer] = {}
         self.num_steps = 0
 
-    def add(self, request_id: str, prompt: str, grammar: GrammarSpec | None, **sampling: Any) -> None:
+    def add(
+        self,
+        request_id: str,
+        prompt: str,
+        grammar: GrammarSpec | None,
+        reasoning: ReasoningSpec | None = None,
+        **sampling: Any,
+    ) -> None:
         """Hand one request in; sampling fields by keyword."""
         message = EngineCoreRequest(
             request_id=request_id,
@@ -72,6 +80,7 @@ class ConstrainedEngine:
             sampling=SamplingParams(**{"max_tokens": 100, "eos_token_ids": self.eos_token_ids} | sampling),
             arrival_time=0.0,
             grammar=grammar,
+            reasoning=reasoning,
         )
         self.answers[request_id] = Answer()
         self.handle(AddRequest(self._factory.make(message, 0)))
@@ -96,12 +105,16 @@ class ConstrainedEngine:
         self._take(self.core.take_pending_outputs())
 
     def generate(
-        self, grammar: GrammarSpec | None, prompt: str = "The answer:", **sampling: Any
+        self,
+        grammar: GrammarSpec | None,
+        prompt: str = "The answer:",
+        reasoning: ReasoningSpec | None = None,
+        **sampling: Any,
     ) -> tuple[str, Finished]:
         """Text without the stop token, and the end, of one request that runs alone."""
         request_id = f"request {len(self.answers)}"
-        self.add(request_id, prompt, grammar, **sampling)
-        if grammar is not None:
+        self.add(request_id, prompt, grammar, reasoning, **sampling)
+        if grammar is not None or reasoning is not None:
             self.wait_for_grammar()
         self.run()
         return self.text(request_id)

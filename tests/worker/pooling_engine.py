@@ -14,13 +14,12 @@ from engined.core.engine_core import EngineCore
 from engined.core.grammar_queue import GrammarQueue
 from engined.core.request_factory import RequestFactory
 from engined.executor.uniproc import UniProcExecutor
-from engined.grammar.compiler import GrammarCompiler
+from engined.grammar.matcher_factory import MatcherFactory
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, FinishReason
 from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
 from engined.scheduler.scheduler import Scheduler
-from engined.tokenization.tokenizer import load_tokenizer
 
 NUM_BLOCKS = 64
 
@@ -46,8 +45,7 @@ class PoolingEngine:
         if info.encoder is None:
             cache = KVCacheManager(NUM_BLOCKS, config.cache.block_size, True, b"secret")
         scheduler_ = Scheduler(config.scheduler, cache, settings.max_model_len, clock=lambda: 0.0)
-        compiler = GrammarCompiler(lambda: load_tokenizer(info).backend, info.vocab_size, info.eos_token_ids)
-        grammars = GrammarQueue(compiler, queue.SimpleQueue())
+        grammars = GrammarQueue(MatcherFactory(info, compile_deadline_s=10.0), queue.SimpleQueue())
         self.core = EngineCore(scheduler_, cache, executor, grammars, info.runner)
         self.outputs: list[EngineCoreOutputs] = []
         self._factory = RequestFactory(settings, cache.hasher)
