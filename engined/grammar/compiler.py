@@ -19,7 +19,8 @@ from engined.grammar.limits import (
     parser_limits,
 )
 from engined.grammar.matcher import GrammarMatcher, LlguidanceMatcher, first_reason, mask_bytes
-from engined.grammar.source import to_source
+from engined.grammar.source import name_place, to_source
+from engined.grammar.vocabulary import load_vocabulary
 from engined.protocol.grammar import GrammarSpec
 
 # The stack size of new threads is a setting of the whole process.
@@ -66,15 +67,18 @@ class GrammarCompiler:
         if grammar is None:
             source = to_source(spec)
             compilation = _Compilation(self._get_tokenizer(), source, self._vocab_size)
-            grammar = CompiledGrammar(compilation.run(self._deadline_s), self._vocab_size)
+            try:
+                prototype = compilation.run(self._deadline_s)
+            except GrammarError as error:
+                raise GrammarError(name_place(spec, source, str(error))) from None
+            grammar = CompiledGrammar(prototype, self._vocab_size)
             self._cache.put(spec, grammar, compiled_bytes(source))
         return grammar
 
     def _get_tokenizer(self) -> LLTokenizer:
         with self._tokenizer_lock:
             if self._tokenizer is None:
-                text = self._load_backend().to_str()
-                self._tokenizer = LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._eos_token_ids)
+                self._tokenizer = load_vocabulary(self._load_backend(), self._vocab_size, self._eos_token_ids)
             return self._tokenizer
 
 

@@ -4,19 +4,22 @@ import json
 import re
 from typing import Any
 
+import msgspec
 from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from engined.errors import GrammarError
-from engined.grammar.json_schema import ALLOWED_ESCAPES, to_enforceable
+from engined.grammar.json_schema import to_enforceable
+from engined.grammar.lark import json_options, literal
 from engined.grammar.limits import (
     MAX_JSON_DEPTH,
     MAX_LARK_BYTES,
     MAX_PATTERN_BYTES,
     MAX_SOURCE_BYTES,
-    MAX_WHITESPACE,
 )
+from engined.grammar.tool_calls import name_tool, tool_calls_to_lark
 from engined.protocol.grammar import GrammarSpec
+from engined.protocol.tool_grammar import ToolCallGrammar
 
 _LARK = re.compile(r"^[ \t]*(%llguidance\b|start[ \t]*:)", re.MULTILINE)
 """What no GBNF grammar has. The library's own test takes seconds for a few thousand empty lines."""
@@ -34,6 +37,11 @@ def to_source(spec: GrammarSpec) -> str:
         raise GrammarError(f"it holds what cannot be compiled: {error}") from None
 
 
+def name_place(spec: GrammarSpec, source: str, reason: str) -> str:
+    """The reason why `source`, the grammar of `spec`, does not compile, in terms of what the client sent."""
+    return name_tool(source, reason) if spec.kind == "tool_calls" else reason
+
+
 def _convert(spec: GrammarSpec) -> str:
     match spec.kind:
         case "json_schema":
@@ -48,6 +56,8 @@ def _convert(spec: GrammarSpec) -> str:
             return _from_lark(spec.value)
         case "structural_tag":
             return _from_structural_tag(_parse(spec.value), spec.any_whitespace)
+        case "tool_calls":
+            return _from_tool_calls(_parse(spec.value), spec.any_whitespace)
 
 
 def _parse(text: str) -> Any:
@@ -92,30 +102,13 @@ def _from_schema(schema: Any, any_whitespace: bool) -> str:
     if not isinstance(schema, dict):
         raise GrammarError("a JSON schema that something matches is an object, or true")
     text = json.dumps(to_enforceable(schema))
-    return LLMatcher.grammar_from_json_schema(text, overrides=_json_options(any_whitespace))
-
-
-def _json_options(any_whitespace: bool) -> Any:
-    # Overrides, because a schema may bring options of its own, and whitespace without end never closes a document.
-    strict = {"lenient": False, "coerce_one_of": False, "json_allowed_escapes": ALLOWED_ESCAPES}
-    if any_whitespace:
-        return strict | {"whitespace_pattern": rf"\n?[ ]{{0,{MAX_WHITESPACE}}}"}
-    return strict | {"whitespace_flexible": False}
+    return LLMatcher.grammar_from_json_schema(text, overrides=json_options(any_whitespace))
 
 
 def _from_choices(choices: Any) -> str:
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) for choice in choices):
         raise GrammarError("choices are a list of one string or more")
-    return LLMatcher.grammar_from_lark("start: " + " | ".join(_literal(choice) for choice in choices))
-
-
-def _literal(text: str) -> str:
-    """A string of the Lark language, which is written as in JSON."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise GrammarError("half of a surrogate pair is no text") from None
-    return json.dumps(text, ensure_ascii=False)
+    return LLMatcher.grammar_from_lark("start: " + " | ".join(literal(choice) for choice in choices))
 
 
 def _from_lark(text: str) -> str:
@@ -148,5 +141,9 @@ def _structure(structure: Any, triggers: list[Any], any_whitespace: bool) -> Str
     trigger = next((text for text in triggers if isinstance(text, str) and text and begin.startswith(text)), None)
     if trigger is None:
         raise GrammarError(f'none of "triggers" is the beginning of {begin!r}')
-    bounded = to_enforceable(schema) | {"x-guidance": _json_options(any_whitespace)}
+    bounded = to_enforceable(schema) | {"x-guidance": json_options(any_whitespace)}
     return StructTag(trigger=trigger, begin=begin, grammar=bounded, end=end)
+
+
+def _from_tool_calls(value: Any, any_whitespace: bool) -> str:
+    return LLMatcher.grammar_from_lark(tool_calls_to_lark(msgspec.convert(value, ToolCallGrammar), any_whitespace))

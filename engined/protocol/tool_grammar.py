@@ -53,3 +53,7 @@ class ToolCallGrammar(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     syntax: CallPieces
     fallback: CallPieces | None = None
     """For tools whose arguments cannot be written between tags."""
+    markers: list[str] = []
+    """Texts that the parser looks for, whether tokens have them or not: free text and bare strings hold none."""
+    content_prefix: Pieces = []
+    """What stands before content. If there is any, an answer is either content or calls, not text with calls in it."""

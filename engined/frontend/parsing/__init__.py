@@ -1,0 +1,1 @@
+"""From the text of a model to reasoning, content and tool calls: one parser for streams and whole answers alike."""
