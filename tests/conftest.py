@@ -9,6 +9,8 @@ from engined.catalogue.resolve import resolve_model
 from engined.config.schema import DEFAULT_MODEL
 from tests.end_to_end.server import Server, running
 
+THINKING_TEMPLATE = Path(__file__).with_name("end_to_end") / "thinking_template.jinja"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def private_data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -42,6 +44,14 @@ def exact_server(default_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -
     """The default model in fp32."""
     folder = tmp_path_factory.mktemp("exact")
     with running(default_gguf, folder, "--dtype", "float32", "--kv-cache-memory", "1GiB") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def thinking_server(default_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The default model with a template of the Qwen family, whose generation prompt begins a block of reasoning."""
+    flags = ["--chat-template", str(THINKING_TEMPLATE), "--reasoning-parser", "think", "--kv-cache-memory", "1GiB"]
+    with running(default_gguf, tmp_path_factory.mktemp("thinking"), *flags) as server:
         yield server
 
 

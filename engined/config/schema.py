@@ -74,6 +74,16 @@ class ModelConfig:
     chat_template: str | None = option(
         None, "File with a jinja chat template that replaces the model's own.", metavar="FILE"
     )
+    tool_call_parser: str = option(
+        "auto",
+        "How the model writes tool calls: the name of a format, auto (by the chat template), or none.",
+        metavar="NAME",
+    )
+    reasoning_parser: str = option(
+        "auto",
+        "How the model writes its reasoning: the name of a format, auto (by the chat template), or none.",
+        metavar="NAME",
+    )
     override_generation_config: dict[str, Any] | None = option(
         None, "JSON object merged over the model's generation_config, key by key.", kind="json"
     )

@@ -10,12 +10,49 @@ from engined.protocol.tool_grammar import ToolCallGrammar
 _NO_SCHEMAS = ("const", "enum", "default", "examples")
 
 
+_OPENERS = frozenset(
+    (
+        "additionalProperties",
+        "patternProperties",
+        "unevaluatedProperties",
+        "propertyNames",
+        "minProperties",
+        "not",
+        "if",
+    )
+    + ("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "dependentSchemas")
+)
+"""Beside these, a property that is not named may still be meant."""
+
+
 def arguments_schema(parameters: dict[str, Any]) -> dict[str, Any]:
     """The schema of arguments, which are an object in any case. Raises GrammarError if none matches."""
     kinds = parameters.get("type", "object")
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise GrammarError(f"arguments are an object, but its parameters are of the type {kinds!r}")
-    return parameters | {"type": "object"}
+    closed = _close(parameters | {"type": "object"})
+    if parameters.get("properties") == {} and not _OPENERS & parameters.keys():
+        # So frameworks describe functions without arguments.
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _close(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same schema, whose objects have no properties but those that it names, if it names any.
+
+    A schema that names its properties and says nothing of others means them, and small models go on inventing more.
+    """
+    closed = dict(schema)
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and properties:
+        closed["properties"] = {
+            key: _close(value) if isinstance(value, dict) else value for key, value in properties.items()
+        }
+        if not _OPENERS & schema.keys():
+            closed["additionalProperties"] = False
+    if isinstance(schema.get("items"), dict):
+        closed["items"] = _close(schema["items"])
+    return closed
 
 
 def json_calls_or_content(grammar: ToolCallGrammar, content_schema: dict[str, Any], any_whitespace: bool) -> str:

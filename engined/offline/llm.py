@@ -2,9 +2,9 @@
 
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from engined.errors import RequestError
 from engined.offline.engine_thread import EngineThread
@@ -12,6 +12,7 @@ from engined.offline.options import offline_config
 from engined.offline.outputs import EmbeddingOutput, RequestOutput
 from engined.offline.progress import Progress
 from engined.offline.requests import (
+    ChatFields,
     Conversation,
     Inputs,
     Prompt,
@@ -19,6 +20,7 @@ from engined.offline.requests import (
     as_pairs,
     as_prompts,
     chat_request,
+    check_chat_fields,
     completion_request,
     embedding_request,
     one_for_each,
@@ -88,22 +90,17 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **fields: Unpack[ChatFields],
     ) -> list[RequestOutput]:
         """Answer one conversation (a list of messages), or a list of conversations.
 
-        The last three arguments are the fields of the HTTP API. Results come in the order of the conversations.
+        `fields` are fields of the HTTP API, for all conversations: `tools` and `tool_choice`, for example. Results come
+        in the order of the conversations; `outputs[0].message` has the tool calls and the reasoning.
         """
         self._require_runner("generate", "chat")
-        options = {
-            "add_generation_prompt": add_generation_prompt,
-            "continue_final_message": continue_final_message,
-            "chat_template_kwargs": chat_template_kwargs,
-        }
+        check_chat_fields(fields)
         inputs = as_conversations(messages)
-        requests = _build(inputs, sampling_params, lambda item, params: chat_request(item, params, options))
+        requests = _build(inputs, sampling_params, lambda item, params: chat_request(item, params, fields))
         return self._run("conversation", use_tqdm, lambda work: work.chat(requests))
 
     def embed(

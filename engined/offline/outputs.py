@@ -1,7 +1,8 @@
 """What the methods of `LLM` return, made of the frontend's outputs. The names are vLLM's. Caller's process."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.logprobs import ranked_pairs
@@ -28,15 +29,19 @@ class CompletionOutput:
     index: int
     """Its number among the `n` answers of its prompt."""
     text: str
+    """As generated; of a chat, tool calls and reasoning stand in it with their tags."""
     token_ids: list[int]
     cumulative_logprob: float | None
     """Sum over the generated tokens; None unless logprobs were asked for."""
     logprobs: list[dict[int, Logprob]] | None
     """For each generated token, it and its alternatives, by token id and the most probable first."""
     finish_reason: str
-    """"stop" or "length"."""
+    """"stop" or "length", or "tool_calls" where the model of a chat called tools."""
     stop_reason: str | int | None
     """The stop string or stop token id that ended it; None for the end of the text and for the length."""
+    message: dict[str, Any] | None = None
+    """Of a chat, what the model said as a message, which may be appended to the conversation: `role`, `content`, and
+    `tool_calls` and `reasoning_content` if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,20 @@ def request_output(
         outputs=[_completion_output(choice, tokenizer, has_logprobs=has_logprobs) for choice in choices],
         num_cached_tokens=generation.usage.num_cached_tokens,
     )
+
+
+def add_messages(output: RequestOutput, choices: Sequence[Mapping[str, Any]]) -> RequestOutput:
+    """The same output with the messages of a chat; `choices[i]` is answer i in the form of the HTTP API."""
+    answers = [
+        replace(answer, message=_said(choice["message"]), finish_reason=choice["finish_reason"])
+        for answer, choice in zip(output.outputs, choices, strict=True)
+    ]
+    return replace(output, outputs=answers)
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+    said = ("role", "content", "reasoning_content", "tool_calls")
+    return {name: message[name] for name in said if name in message}
 
 
 def _completion_output(choice: ChoiceOutput, tokenizer: ModelTokenizer, *, has_logprobs: bool) -> CompletionOutput:

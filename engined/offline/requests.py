@@ -6,7 +6,7 @@ What is wrong with it is a RequestError, as it is over HTTP, and names the promp
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeGuard, TypeVar, cast
+from typing import Any, Generic, TypedDict, TypeGuard, TypeVar, cast
 
 from engined.errors import RequestError
 from engined.frontend.api.chat import ChatCompletionRequest
@@ -26,6 +26,18 @@ _COMPLETIONS = BodyParser(CompletionRequest)
 _CHATS = BodyParser(ChatCompletionRequest)
 _EMBEDDINGS = BodyParser(EmbeddingRequest)
 _SCORES = BodyParser(ScoreRequest)
+
+
+class ChatFields(TypedDict, total=False):
+    """How conversations are rendered, and what may be answered; each is the HTTP field of that name."""
+
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    chat_template_kwargs: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    parallel_tool_calls: bool | None
+    reasoning_effort: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +116,19 @@ def completion_request(prompt: Prompt, params: SamplingParams) -> CompletionRequ
     return _COMPLETIONS.convert({"prompt": prompt, **_fields(params)})
 
 
-def chat_request(messages: Conversation, params: SamplingParams, options: Mapping[str, Any]) -> ChatCompletionRequest:
-    """What POST /v1/chat/completions would get; `options` are fields of how the conversation is rendered.
+def check_chat_fields(fields: ChatFields) -> None:
+    """Raises TypeError for a name that is none of them, as for any keyword argument that a function does not have."""
+    for name in fields:
+        if name not in ChatFields.__annotations__:
+            raise TypeError(f"LLM.chat() got an unexpected keyword argument {name!r}")
 
-    Raises RequestError.
-    """
+
+def chat_request(messages: Conversation, params: SamplingParams, chat_fields: ChatFields) -> ChatCompletionRequest:
+    """What POST /v1/chat/completions would get. Raises RequestError."""
     fields = _fields(params)
     if "logprobs" in fields:
         fields |= {"top_logprobs": fields["logprobs"], "logprobs": True}
-    return _CHATS.convert({"messages": messages, **fields, **options})
+    return _CHATS.convert({"messages": messages, **fields, **chat_fields})
 
 
 def embedding_request(text: Prompt, options: Mapping[str, Any]) -> EmbeddingRequest:

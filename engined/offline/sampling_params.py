@@ -48,6 +48,8 @@ class SamplingParams:
     structured_outputs: Mapping[str, Any] | None = None
     """One constraint that each answer matches, as over HTTP: {"json": schema}, {"regex": ...}, {"choice": [...]},
     {"grammar": ...}, {"json_object": True} or {"structural_tag": ...}."""
+    thinking_token_budget: int | None = None
+    """Most tokens of reasoning, for `chat` with a model that reasons; -1 is no bound."""
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
     """Keep only the last tokens of a long prompt; -1 keeps as many as leave room for an answer."""

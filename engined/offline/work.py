@@ -19,7 +19,7 @@ from engined.frontend.serving.pooling.embeddings import EmbeddingServing
 from engined.frontend.serving.pooling.job import PoolingJob
 from engined.frontend.serving.pooling.score import ScoreServing
 from engined.offline.jobs import Job, Result, prepare_all, run_all
-from engined.offline.outputs import EmbeddingOutput, RequestOutput, request_output
+from engined.offline.outputs import EmbeddingOutput, RequestOutput, add_messages, request_output
 from engined.offline.progress import Progress
 from engined.offline.requests import Inputs
 
@@ -27,10 +27,11 @@ _LABEL = "offline"
 """What stands in the log in place of the id that an HTTP client sees."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _GenerationJob:
     generation: Generation
     prompt: str | None
+    is_chat: bool
 
 
 class OfflineWork:
@@ -61,14 +62,15 @@ class OfflineWork:
 
     async def _prepare_completion(self, request: CompletionRequest) -> _GenerationJob:
         generation = await CompletionServing(self._context).prepare(request, time.monotonic(), _LABEL)
-        return _GenerationJob(generation, request.prompt if isinstance(request.prompt, str) else None)
+        prompt = request.prompt if isinstance(request.prompt, str) else None
+        return _GenerationJob(generation=generation, prompt=prompt, is_chat=False)
 
     async def _prepare_chat(self, request: ChatCompletionRequest) -> _GenerationJob:
         # The chat API has another name for it, which would not help our caller.
         check_logprobs("logprobs", request.top_logprobs, self._context.server.max_logprobs)
         generation = await ChatServing(self._context).prepare(request, time.monotonic(), _LABEL)
-        prompt_token_ids = generation.requests[0].prompt_token_ids
-        return _GenerationJob(generation, self._context.renderer.tokenizer.decode(prompt_token_ids))
+        prompt = self._context.renderer.tokenizer.decode(generation.requests[0].prompt_token_ids)
+        return _GenerationJob(generation=generation, prompt=prompt, is_chat=True)
 
     async def _generate(self, jobs: Inputs[_GenerationJob]) -> list[RequestOutput]:
         most_choices = max((job.generation.choices_per_prompt for job in jobs.items), default=1)
@@ -86,7 +88,10 @@ class OfflineWork:
                 choices += await run.next_outputs()
         choices.sort(key=lambda choice: choice.index)
         self._progress.advance(generation.usage.num_prompt_tokens + generation.usage.num_completion_tokens)
-        return request_output(generation, job.prompt, choices, self._context.renderer.tokenizer)
+        output = request_output(generation, job.prompt, choices, self._context.renderer.tokenizer)
+        if not job.is_chat:
+            return output
+        return add_messages(output, generation.formatter.whole(choices, generation.usage)["choices"])
 
     async def _embed(self, job: PoolingJob) -> EmbeddingOutput:
         [vector] = await self._context.engine.pool(job.requests)

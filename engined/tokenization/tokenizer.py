@@ -41,9 +41,10 @@ class ModelTokenizer:
     def __init__(self, backend: Tokenizer, special: SpecialIds) -> None:
         self.backend = backend
         self.special = special
-        self.special_tokens = tuple(
-            token.content for token in backend.get_added_tokens_decoder().values() if token.special
-        )
+        self.special_token_ids = {
+            token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
+        }
+        self.special_tokens = tuple(self.special_token_ids)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self._is_byte_level = _has_decoder(backend, "ByteLevel")
         self._added_ids = frozenset(backend.get_added_tokens_decoder())

@@ -43,6 +43,35 @@ try {
   seen.error = { isNotFound: error instanceof OpenAI.NotFoundError, status, code, param, type };
 }
 
+const parameters = {
+  type: "object",
+  properties: { city: { enum: ["Paris", "Rome"] }, days: { type: "integer", minimum: 1, maximum: 5 } },
+  required: ["city", "days"],
+  additionalProperties: false,
+};
+const weather = { name: "get_weather", description: "The weather of the next days.", parameters };
+const named = { type: "function", function: { name: weather.name } };
+const asking = { ...question, messages: [{ role: "user", content: "What is the weather in Rome?" }], max_tokens: 100 };
+const tools = [{ type: "function", function: weather }];
+const called = await client.chat.completions.create({ ...asking, tools, tool_choice: named });
+seen.call = called.choices[0].message.tool_calls[0].function;
+const accumulated = await client.chat.completions.stream({ ...asking, tools, tool_choice: "required" }).finalMessage();
+seen.streamedCalls = accumulated.tool_calls.map(({ function: { name, arguments: text } }) => ({ name, arguments: JSON.parse(text) }));
+
+seen.ran = [];
+const getWeather = async (given) => {
+  seen.ran.push(given);
+  return "sunny";
+};
+// With a named tool the runner ends once that tool has run.
+const running = client.chat.completions.runTools({
+  ...asking,
+  stream: true,
+  tools: [{ type: "function", function: { ...weather, function: getWeather, parse: JSON.parse } }],
+  tool_choice: named,
+});
+seen.runnerResult = await running.finalFunctionToolCallResult();
+
 const story = { ...question, messages: [{ role: "user", content: "Tell me a very long story." }], max_tokens: 2000 };
 const stream = await client.chat.completions.create({ ...story, stream: true });
 seen.chunksBeforeAbort = 0;

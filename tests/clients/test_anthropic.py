@@ -103,7 +103,11 @@ def test_conversation_with_a_system_prompt(client: anthropic.Anthropic, model: s
         (anthropic.BadRequestError, "invalid_request_error", {"max_tokens": 0}),
         (anthropic.BadRequestError, "invalid_request_error", {"extra_body": {"temperature": 3}}),
         (anthropic.BadRequestError, "invalid_request_error", {"thinking": {"type": "enabled", "budget_tokens": 1024}}),
-        (anthropic.BadRequestError, "invalid_request_error", {"tools": [{"name": "f", "input_schema": {}}]}),
+        (
+            anthropic.BadRequestError,
+            "invalid_request_error",
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        ),
         (
             anthropic.BadRequestError,
             "invalid_request_error",

@@ -1,8 +1,7 @@
 """LangChain's standard suite for chat models, with its own OpenAI client against a real server.
 
-Tests of tools and media skip themselves by the flags below: tools are not there yet (they come with the issue
-"Constrained output, tools and reasoning"), and the model reads text only. The suite's tests of structured output ask
-for texts without bounds, which this small model does not end; one of our own has bounds.
+Tests of media skip themselves: the model reads text only. Most tests that need a call require one, so that a grammar
+makes even this small model call; what only a larger model does by itself is marked, with its reason.
 """
 
 from collections.abc import AsyncIterator
@@ -18,8 +17,9 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from tests.end_to_end.server import Server
 
 
+@pytest.mark.filterwarnings("ignore:Received a Pydantic BaseModel V1 schema", "ignore:Pydantic serializer warnings")
 class TestChatOpenAI(ChatModelIntegrationTests):
-    """Every test of the suite that concerns text."""
+    """Every test of the suite that concerns text and tools."""
 
     @pytest.fixture(autouse=True)
     async def connect(self, default_server: Server, default_gguf: Path) -> AsyncIterator[None]:
@@ -40,7 +40,9 @@ class TestChatOpenAI(ChatModelIntegrationTests):
             "model": self._model,
             "base_url": self._base_url,
             "api_key": "none",
-            "max_tokens": 8,
+            "max_tokens": 90,
+            "temperature": 0,
+            "frequency_penalty": 1,
             "http_client": self._http_client,
             "http_async_client": self._http_async_client,
             "timeout": 300,
@@ -49,15 +51,23 @@ class TestChatOpenAI(ChatModelIntegrationTests):
 
     @property
     def has_tool_calling(self) -> bool:
-        return False
+        return True
 
     @property
     def has_tool_choice(self) -> bool:
-        return False
+        return True
 
     @property
     def has_structured_output(self) -> bool:
-        return False
+        return True
+
+    @pytest.mark.xfail(reason="this small model does not decide by itself to call a tool", strict=False)
+    def test_agent_loop(self, model: BaseChatModel) -> None:
+        super().test_agent_loop(model)
+
+    @pytest.mark.xfail(reason="this small model writes other Japanese than it was given", strict=False)
+    def test_unicode_tool_call_integration(self, model: BaseChatModel) -> None:  # type: ignore[override]
+        super().test_unicode_tool_call_integration(model)
 
     def test_structured_output_of_a_bounded_schema(self) -> None:
         model = ChatOpenAI(**{**self.chat_model_params, "max_tokens": 64, "temperature": 0})

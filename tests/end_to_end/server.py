@@ -48,6 +48,16 @@ class Server:
         status, answer = self._open(urllib.request.Request(self.url + path, data=data, headers=headers))
         return status, json.loads(answer)
 
+    def stream(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The events of a successful POST whose answer is a stream of chunks."""
+        headers = {"Content-Type": "application/json"} | self.headers
+        data = json.dumps({**body, "stream": True}).encode()
+        status, answer = self._open(urllib.request.Request(self.url + path, data=data, headers=headers))
+        assert status == 200, answer
+        events = [line.removeprefix("data: ") for line in answer.decode().splitlines() if line.startswith("data: ")]
+        assert events.pop() == "[DONE]"
+        return [json.loads(event) for event in events]
+
     def complete(self, **fields: Any) -> dict[str, Any]:
         """The body of a successful POST /v1/completions."""
         status, body = self.post("/v1/completions", fields)

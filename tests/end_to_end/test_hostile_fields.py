@@ -89,7 +89,7 @@ BAD_IN_CHAT: dict[str, list[Any]] = {
     "chat_template_kwargs": [{"tokenize": False}, {"tokenizer": 1}, {"messages": 1}, {"x": [1]}, {"x": {}}, [], "x"],
     "tools": [[], [{"type": "function", "function": {"name": "f"}}]],
     "tool_choice": ["required", {"type": "function"}],
-    "reasoning_effort": ["high", 1],
+    "reasoning_effort": ["extreme", 1],
     "documents": [[{"text": "x"}]],
 }
 

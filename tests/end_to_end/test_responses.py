@@ -136,8 +136,6 @@ def test_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as not_found:
         ask(client, QUESTION, previous_response_id="resp_none")
     assert (not_found.value.param, not_found.value.code) == ("previous_response_id", "previous_response_not_found")
-    with pytest.raises(openai.BadRequestError, match="not available yet"):
-        ask(client, QUESTION, tools=[{"type": "function", "name": "f", "parameters": {}, "strict": False}])
     with pytest.raises(openai.BadRequestError, match="background"):
         ask(client, QUESTION, background=True)
     with pytest.raises(openai.BadRequestError) as too_long:

@@ -119,7 +119,8 @@ def is_reasoning_open(fixture: Fixture, model: ModelFormat, output_format: Outpu
 
 def parse_result(events: list[OutputEvent]) -> ParseResult:
     message = ParsedMessage()
-    message.add(events)
+    for event in events:
+        message.add(event)
     return ParseResult(
         content=message.content,
         reasoning_content=message.reasoning,

@@ -1,7 +1,9 @@
 """Deltas of the detokenizer and of `RequestState`: whatever the tokens and the steps, together they are the text."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.detokenizer import IncrementalDetokenizer
@@ -61,6 +63,93 @@ def test_prompt_that_ends_within_a_character(tokenizer: ModelTokenizer) -> None:
         detokenizer.decode(ids[-1]) + "".join(map(detokenizer.decode, tokenizer.encode(" woman"))) + detokenizer.flush()
     )
     assert text == "\ufffd woman"
+
+
+def sentencepiece_like() -> Tokenizer:
+    """Words carry the space before them, the first one loses it, and rare characters are bytes, as in Llama 2."""
+    pieces = [
+        "<unk>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "\u2581",
+        *'abc()[]<>/_,.:{}"',
+        "\u2581a",
+        "\u2581b",
+    ]
+    model = models.BPE(
+        vocab={piece: token_id for token_id, piece in enumerate(pieces)},
+        merges=[("\u2581", "a"), ("\u2581", "b")],
+        unk_token="<unk>",
+        byte_fallback=True,
+    )
+    backend = Tokenizer(model)
+    backend.normalizer = normalizers.Replace(" ", "\u2581")
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence(steps)
+    backend.add_special_tokens([AddedToken(literal, special=True) for literal in ("<s>", "</s>", "<call>", "[TOOL]")])
+    return backend
+
+
+@pytest.fixture(scope="module")
+def backends(tokenizer: ModelTokenizer) -> dict[str, tuple[Tokenizer, list[str], list[str]]]:
+    """For each kind a tokenizer, tokens to keep and tokens to drop, all of them special."""
+    byte_level = Tokenizer.from_str(tokenizer.backend.to_str())
+    byte_level.add_special_tokens([AddedToken("<｜call▁begin｜>", special=True)])
+    return {
+        "byte level": (byte_level, ["<|im_start|>", "<｜call▁begin｜>"], ["<|im_end|>", "<repo_name>"]),
+        "sentencepiece": (sentencepiece_like(), ["<call>", "[TOOL]"], ["<s>", "</s>"]),
+    }
+
+
+HALF_CHARACTER = "half"
+TEXT_PIECES = st.text('ab ():{"你👩', min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("kind", ["byte level", "sentencepiece"])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_kept_tokens_stay_where_the_others_vanish(
+    backends: dict[str, tuple[Tokenizer, list[str], list[str]]], kind: str, data: st.DataObject
+) -> None:
+    backend, kept, dropped = backends[kind]
+    pieces = data.draw(st.lists(st.one_of(TEXT_PIECES, st.sampled_from([*kept, *dropped, HALF_CHARACTER])), max_size=8))
+
+    def ids_of(piece: str) -> list[int]:
+        if piece == HALF_CHARACTER:  # behind a letter, as a decoder of bytes would see it together with bytes before
+            return (
+                backend.encode("a", add_special_tokens=False).ids
+                + backend.encode("你", add_special_tokens=False).ids[:-1]
+            )
+        return list(backend.encode(piece, add_special_tokens=False).ids)
+
+    ids = [token_id for piece in pieces for token_id in ids_of(piece)]
+    if data.draw(st.booleans()):  # else the output ends with half a character, perhaps
+        ids += ids_of(" b")
+    context = ids_of("a: b")
+    skipped = {backend.token_to_id(literal) for literal in dropped}
+    everything = context + [token_id for token_id in ids if token_id not in skipped]
+    before = backend.decode(context, skip_special_tokens=False)
+    expected = backend.decode(everything, skip_special_tokens=False)
+    detokenizer = IncrementalDetokenizer(backend, context, kept_tokens=kept)
+    shown = [*map(detokenizer.decode, ids), detokenizer.flush()]
+    assert before + "".join(shown) == expected
+    for literal in kept:
+        kept_id = backend.token_to_id(literal)
+        for token_id, delta in zip(ids, shown, strict=False):
+            assert delta.endswith(literal) == (token_id == kept_id)
+
+
+def test_request_state_keeps_what_a_parser_looks_for(tokenizer: ModelTokenizer) -> None:
+    ids = tokenizer.encode("<|im_start|> a<|im_end|> b<|im_start|>")
+    request = EngineCoreRequest(
+        request_id="r", prompt_token_ids=[1], sampling=SamplingParams(max_tokens=9), arrival_time=0.0
+    )
+    collector = RequestOutputCollector(1, final_only=False)
+    options = OutputOptions(kept_tokens=frozenset(("<|im_start|>", "<no_token_of_this_model>")))
+    output = RequestState(request, 0, options, tokenizer.backend, collector).update(
+        ids, [], Finished(reason=FinishReason.LENGTH)
+    )
+    assert output is not None
+    assert output.text == "<|im_start|> a b<|im_start|>"
 
 
 def reference_cut(text: str, stops: list[str], include: bool) -> str:

@@ -5,13 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from engined.config.schema import Config, ServerConfig
-from engined.errors import RequestError
-from engined.frontend.api.messages import CountTokensRequest, MessageBlock, MessagesRequest
-from engined.frontend.api.parser import BodyParser, check_refused, refused_fields
-from engined.frontend.serving.messages.convert import continues_answer, to_chat_messages, to_chat_request
+from engined.tokenization.tokenizer import ModelTokenizer
 from tests.frontend.conftest import ANSWER, RunningFrontend, StartFrontend
 
 MESSAGES = "/v1/messages"
@@ -54,6 +50,7 @@ async def test_whole_answer(start_frontend: StartFrontend) -> None:
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 3,
             "output_tokens": num_tokens,
+            "output_tokens_details": {"thinking_tokens": 0},
         },
     }
 
@@ -117,6 +114,52 @@ async def test_settings_reach_the_engine(start_frontend: StartFrontend) -> None:
     assert status == 200, message
     sampling = frontend.engine.added[0].sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_tokens) == (0.5, 0.25, 7, 9)
+
+
+async def test_requests_of_coding_agents(start_frontend: StartFrontend) -> None:
+    """Cached system blocks, many tools, several results in one message, long ones and failed ones."""
+    frontend = await start_frontend(max_model_len=100_000)
+    cached: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {}}
+    tools = [{"name": f"mcp__files__tool_{number}", "description": "x", "input_schema": schema} for number in range(99)]
+    calls = [{"type": "tool_use", "id": f"toolu_{number}", "name": "Read", "input": {"n": number}} for number in (1, 2)]
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "a line\n" * 2000}]},
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "no such file", "is_error": True, **cached},
+    ]
+    thought = {"type": "thinking", "thinking": "I read.", "signature": "of another server"}
+    prompt = {
+        "system": [{"type": "text", "text": "You are an agent."}, {"type": "text", "text": "Be brief.", **cached}],
+        "tools": [*tools[:-1], tools[-1] | cached | {"eager_input_streaming": True}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "<system-reminder>Hi.</system-reminder>"}]},
+            {"role": "assistant", "content": [thought, {"type": "text", "text": "I look."}, *calls]},
+            {"role": "user", "content": [*results, {"type": "text", "text": "Go on.", **cached}]},
+        ],
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "high"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    }
+    status, message = await frontend.post(f"{MESSAGES}?beta=true", {"max_tokens": 64, "temperature": 1, **prompt})
+    assert (status, message["content"]) == (200, [{"type": "text", "text": ANSWER}]), message
+    status, count = await frontend.post(f"{COUNT}?beta=true", prompt)
+    assert (status, count["input_tokens"]) == (200, len(frontend.engine.added[0].prompt_token_ids))
+
+
+async def test_a_call_of_a_model_whose_template_knows_no_tools(
+    start_frontend: StartFrontend, tokenizer: ModelTokenizer
+) -> None:
+    call = '{"name": "look", "arguments": {"where": "here"}}'
+    frontend = await start_frontend(script=lambda request: [*tokenizer.encode(call), frontend.engine.eos_token_id])
+    body = BODY | {"tools": [{"name": "look", "input_schema": {"type": "object"}}]}
+    _, message = await frontend.post(MESSAGES, body)
+    [block] = message["content"]
+    assert block.pop("id").startswith("toolu_")
+    assert block == {"type": "tool_use", "name": "look", "input": {"where": "here"}}
+    assert message["stop_reason"] == "tool_use"
+    stream = await events(frontend, body)
+    pieces = [event["delta"]["partial_json"] for event in stream if event["type"] == "content_block_delta"]
+    assert "".join(pieces) == '{"where": "here"}' and len(pieces) > 1
 
 
 async def test_error_in_a_stream(start_frontend: StartFrontend) -> None:
@@ -189,82 +232,3 @@ async def test_keys(start_frontend: StartFrontend) -> None:
     for headers in right:
         assert (await frontend.post(MESSAGES, BODY, headers=headers))[0] == 200
         assert (await frontend.get("/v1/models", headers=headers))[0] == 200
-
-
-def parse(**fields: Any) -> MessagesRequest:
-    return BodyParser(MessagesRequest).parse(json.dumps(BODY | fields).encode())
-
-
-def test_turns_of_one_role_are_one_message() -> None:
-    request = parse(
-        system="Be brief.",
-        messages=[
-            {"role": "user", "content": "a"},
-            {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]},
-            {"role": "assistant", "content": [{"type": "text", "text": "d"}]},
-        ],
-    )
-    system, user, assistant = to_chat_messages(request)
-    assert (system.role, system.content) == ("system", "Be brief.")
-    assert user.role == "user" and isinstance(user.content, list)
-    assert [part.text for part in user.content] == ["a", "b", "c"]
-    assert (assistant.role, assistant.content) == ("assistant", "d")
-    assert continues_answer(request) and to_chat_request(request).continue_final_message
-    assert not to_chat_request(parse()).continue_final_message
-
-
-def user(*blocks: dict[str, Any]) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": list(blocks)}]}
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"messages": []}, "messages must hold"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role must be one of user"),
-        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content is empty"),
-        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
-        (user({"type": "image", "source": {"type": "url", "url": "http://x"}}), "text only"),
-        (user({"type": "text", "text": "x"}, {"type": "document", "source": {}}), "messages[0].content[1].type"),
-        (user({"type": "tool_result", "tool_use_id": "t", "content": "x"}), "tool calling is not available yet"),
-        (user({"type": "tool_use", "id": "t", "name": "f", "input": {}}), "tool calling is not available yet"),
-        (user({"type": "thinking", "thinking": "hm", "signature": "s"}), "reasoning is not available yet"),
-        (user({"type": "redacted_thinking", "data": "s"}), "reasoning is not available yet"),
-        (user({"type": "text"}), "messages[0].content[0].text is required"),
-        (user({"type": "text", "text": "x", "citations": [{"type": "char_location"}]}), "content[0].citations"),
-        (user({"type": "text", "text": "x", "cach_control": {}}), "did you mean cache_control?"),
-        ({"system": [{"type": "image"}]}, "system[0].type"),
-        ({"tools": [{"name": "f", "input_schema": {}}]}, "tool calling is not available yet"),
-        ({"tool_choice": {"type": "none"}}, "tool_choice is not supported"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "reasoning is not available yet"),
-        ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "structured output"),
-        ({"stop_sequences": ["x"] * 17}, "stop_sequences may hold 16"),
-        ({"stop_sequences": ["x", ""]}, "stop_sequences[1] must have 1 to 256 characters"),
-        ({"max_tokens": True}, "max_tokens"),
-        ({"max_tokens": "5"}, "max_tokens"),
-        ({"max_token": 5}, "did you mean max_tokens?"),
-        ({"cache_control": {"type": "forever"}}, "cache_control.type"),
-    ],
-)
-def test_refusals_name_the_field_and_the_remedy(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        to_chat_request(parse(**fields))
-    assert words in str(caught.value)
-    assert caught.value.status == 400
-
-
-def test_a_refused_value_may_be_deep() -> None:
-    """The parser lets through what it can just read; from deeper in the stack that is one level too many."""
-    block = MessageBlock(type="text", text="x", citations=Raw(b"[" * 2000 + b"]" * 2000))
-    with pytest.raises(RequestError, match="citations is not supported"):
-        check_refused(block, refused_fields(MessageBlock))
-
-
-def test_null_means_not_given() -> None:
-    names = (name for name in MessagesRequest.__struct_fields__ if name not in ("max_tokens", "messages"))
-    assert to_chat_request(parse(**dict.fromkeys(names))) == to_chat_request(parse())
-
-
-def test_counting_needs_no_max_tokens() -> None:
-    request = BodyParser(CountTokensRequest).parse(json.dumps({"messages": BODY["messages"]}).encode())
-    assert to_chat_messages(request) == to_chat_messages(parse())

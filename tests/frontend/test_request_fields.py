@@ -121,7 +121,7 @@ BAD_ON_ROUTE: list[tuple[str, str, list[Any]]] = [
     (CHAT, "tool_choice", ["required", {"type": "function"}]),
     (CHAT, "chat_template_kwargs", [{"tokenize": True}, {"messages": 1}, {"x": [1]}]),
     (CHAT, "chat_template", ["{{ 1 }}"]),
-    (CHAT, "reasoning_effort", ["high"]),
+    (CHAT, "reasoning_effort", ["extreme", ""]),
     (
         COMPLETIONS,
         "prompt",

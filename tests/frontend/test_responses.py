@@ -7,12 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from engined.config.schema import Config, ServerConfig
+from engined.checkpoint.model_info import ModelInfo
+from engined.config.schema import Config, ModelConfig, ServerConfig
 from engined.frontend.api.responses import ResponsesRequest
+from engined.tokenization.tokenizer import ModelTokenizer
 from tests.frontend.conftest import ANSWER, RunningFrontend, StartFrontend
+from tests.frontend.engine_peer import Script
 
 RESPONSES = "/v1/responses"
 QUESTION = {"input": "What is the capital of France?"}
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"type": "function", "name": "weather", "description": "The weather of a city.", "parameters": PARAMETERS}
+ARGUMENTS = '{"city": "Ågypten 👩‍👩‍👧"}'
+CALL = '{"name": "weather", "arguments": ' + ARGUMENTS + "}"
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 ORDER = [
     "response.created",
     "response.in_progress",
@@ -45,8 +53,8 @@ async def stream_events(frontend: RunningFrontend, body: dict[str, Any]) -> list
 
 def without_run(response: dict[str, Any]) -> dict[str, Any]:
     """A response object without what differs from run to run."""
-    [message] = response["output"]
-    return response | {"id": "", "created_at": 0, "completed_at": 0, "output": [message | {"id": ""}]}
+    output = [item | {"id": "", "call_id": ""} for item in response["output"]]
+    return response | {"id": "", "created_at": 0, "completed_at": 0, "output": output}
 
 
 async def test_streamed_and_whole_are_equal_and_in_the_store(start_frontend: StartFrontend) -> None:
@@ -91,7 +99,7 @@ async def test_fields_come_back(start_frontend: StartFrontend) -> None:
         "tools": [],
         "tool_choice": "auto",
         "background": False,
-        "reasoning": {"effort": None, "summary": None},
+        "reasoning": {"effort": "none", "summary": "auto", "mode": "standard"},
         "text": {"format": {"type": "text"}},
         "include": ["reasoning.encrypted_content"],
         "stream_options": None,
@@ -291,12 +299,148 @@ async def test_truncation(start_frontend: StartFrontend) -> None:
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
 
 
+def says(tokenizer: ModelTokenizer, model_info: ModelInfo, text: str) -> Script:
+    """A script of an engine that answers `text`."""
+    token_ids = [*tokenizer.encode(text), model_info.eos_token_ids[0]]
+    return lambda request: token_ids
+
+
+async def test_a_call_streamed_and_whole(
+    start_frontend: StartFrontend, tokenizer: ModelTokenizer, model_info: ModelInfo
+) -> None:
+    frontend = await start_frontend(script=says(tokenizer, model_info, CALL))
+    body = {**QUESTION, "tools": [WEATHER], "tool_choice": "auto", "parallel_tool_calls": False}
+    _, whole = await frontend.post(RESPONSES, body)
+    [call] = whole["output"]
+    assert (call["type"], call["name"], call["arguments"]) == ("function_call", "weather", ARGUMENTS)
+    assert call["id"].startswith("fc_") and call["call_id"].startswith("call_")
+    assert (whole["status"], call["status"]) == ("completed", "completed")
+    assert whole["tools"] == [{**WEATHER, "strict": False}]
+    assert (whole["tool_choice"], whole["parallel_tool_calls"]) == ("auto", False)
+    assert await frontend.get(f"{RESPONSES}/{whole['id']}") == (200, whole)
+
+    events = await stream_events(frontend, body)
+    last = events[-1]["response"]
+    assert without_run(last) == without_run(whole)
+    assert list(dict.fromkeys(event["type"] for event in events)) == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert "".join(event.get("delta", "") for event in events) == ARGUMENTS
+    assert len(events) > 10
+    assert events[-2]["item"] == last["output"][0]
+    assert {event["item_id"] for event in events if "item_id" in event} == {last["output"][0]["id"]}
+
+
+async def test_what_a_tool_returned_continues_the_conversation(
+    start_frontend: StartFrontend, tokenizer: ModelTokenizer, model_info: ModelInfo
+) -> None:
+    frontend = await start_frontend(script=says(tokenizer, model_info, CALL))
+    _, first = await frontend.post(RESPONSES, {**QUESTION, "tools": [WEATHER]})
+    [call] = first["output"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    _, second = await frontend.post(
+        RESPONSES, {"input": [result], "previous_response_id": first["id"], "tools": [WEATHER]}
+    )
+    explicit = [{"role": "user", **QUESTION}, call, result]
+    explicit[0]["content"] = explicit[0].pop("input")
+    assert (await frontend.post(RESPONSES, {"input": explicit, "tools": [WEATHER]}))[0] == 200
+    function = {"name": "weather", "arguments": ARGUMENTS}
+    messages = [
+        {"role": "user", "content": QUESTION["input"]},
+        {"role": "assistant", "tool_calls": [{"id": call["call_id"], "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": call["call_id"], "content": "sunny"},
+    ]
+    nested = {"type": "function", "function": {name: value for name, value in WEATHER.items() if name != "type"}}
+    await frontend.post("/v1/chat/completions", {"messages": messages, "tools": [nested]})
+    prompts = [request.prompt_token_ids for request in frontend.engine.added[1:]]
+    assert prompts[0] == prompts[1] == prompts[2]
+    _, page = await frontend.get(f"{RESPONSES}/{second['id']}/input_items", params={"order": "asc"})
+    assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
+    assert page["data"][1] == call
+    assert page["data"][2] == {**result, "id": page["data"][2]["id"], "name": None, "status": "completed"}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_call_that_is_cut_off(
+    start_frontend: StartFrontend, tokenizer: ModelTokenizer, model_info: ModelInfo, is_stream: bool
+) -> None:
+    frontend = await start_frontend(script=says(tokenizer, model_info, CALL))
+    body = {**QUESTION, "tools": [WEATHER], "max_output_tokens": len(tokenizer.encode(CALL.partition("gypten")[0]))}
+    if is_stream:
+        events = await stream_events(frontend, body)
+        assert events[-1]["type"] == "response.incomplete"
+        response = events[-1]["response"]
+        assert events[-3]["arguments"] == response["output"][0]["arguments"]
+    else:
+        _, response = await frontend.post(RESPONSES, body)
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    [call] = response["output"]
+    assert call["status"] == "incomplete"
+    assert ARGUMENTS.startswith(call["arguments"]) and call["arguments"].startswith('{"city')
+    # The conversation goes on without it, continued or sent back.
+    await frontend.post(RESPONSES, {"input": "Go on.", "previous_response_id": response["id"]})
+    explicit = [{"role": "user", "content": QUESTION["input"]}, call, {"role": "user", "content": "Go on."}]
+    assert (await frontend.post(RESPONSES, {"input": explicit}))[0] == 200
+    assert frontend.engine.added[1].prompt_token_ids == frontend.engine.added[2].prompt_token_ids
+
+
+async def test_reasoning_is_an_item_of_its_own(
+    start_frontend: StartFrontend, tokenizer: ModelTokenizer, model_info: ModelInfo
+) -> None:
+    config = Config(model=ModelConfig(reasoning_parser="think"))
+    text = f"<think>\nThey ask me.\n</think>\n\n{ANSWER}"
+    frontend = await start_frontend(config, says(tokenizer, model_info, text))
+    body = {**QUESTION, "reasoning": {"summary": "detailed"}, "include": ["reasoning.encrypted_content"]}
+    _, whole = await frontend.post(RESPONSES, body)
+    reasoning, message = whole["output"]
+    assert reasoning["id"].startswith("rs_") and reasoning["summary"] == []
+    [part] = reasoning["content"]
+    assert part["type"] == "reasoning_text" and part["text"].strip() == "They ask me."
+    assert message["content"][0]["text"] == ANSWER
+    details = whole["usage"]["output_tokens_details"]
+    assert 0 < details["reasoning_tokens"] < whole["usage"]["output_tokens"]
+    assert whole["reasoning"] == {"effort": None, "summary": None}
+
+    events = await stream_events(frontend, body)
+    last = events[-1]["response"]
+    assert without_run(last) == without_run(whole)
+    thought = [event["delta"] for event in events if event["type"] == "response.reasoning_text.delta"]
+    assert "".join(thought) == part["text"] and len(thought) > 1
+    assert [event["output_index"] for event in events if "output_index" in event] == sorted(
+        event["output_index"] for event in events if "output_index" in event
+    )
+    assert await frontend.get(f"{RESPONSES}/{last['id']}") == (200, last)
+
+    # Continued or sent back, the model sees the same.
+    await frontend.post(RESPONSES, {"input": "Go on.", "previous_response_id": whole["id"]})
+    explicit = [{"role": "user", "content": QUESTION["input"]}, *whole["output"], {"role": "user", "content": "Go on."}]
+    assert (await frontend.post(RESPONSES, {"input": explicit}))[0] == 200
+    assert frontend.engine.added[-1].prompt_token_ids == frontend.engine.added[-2].prompt_token_ids
+
+    # Cut off while it thinks, the answer has no message.
+    _, cut = await frontend.post(RESPONSES, {**body, "max_output_tokens": 8})
+    assert [(item["type"], item["status"]) for item in cut["output"]] == [("reasoning", "incomplete")]
+
+
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"background": True}, "background", "leave it out"),
-    ({"tools": [{"type": "function", "name": "f"}]}, "tools", "not available yet"),
-    ({"tool_choice": "required"}, "tool_choice", "not available yet"),
-    ({"reasoning": {"effort": "high"}}, "reasoning.effort", "not available yet"),
-    ({"reasoning": {"effort": "none", "summary": "auto"}}, "reasoning.summary", "not available yet"),
+    ({"tools": [WEATHER, {"type": "web_search"}]}, "tools[1].type", "describe a function"),
+    ({"tools": [WEATHER, WEATHER]}, "tools[1].name", "rename one"),
+    ({"tools": [{**WEATHER, "name": "a b"}]}, "tools[0].name", "letters"),
+    ({"tool_choice": "required"}, "tool_choice", "needs tools"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name", "not one of"),
+    ({"tools": [WEATHER], "include": ["message.output_text.logprobs"]}, "include", "/v1/chat/completions"),
+    ({"reasoning": {"effort": "extreme"}}, "reasoning.effort", "thinking_token_budget"),
+    ({"reasoning": {"summary": "long"}}, "reasoning.summary", ""),
+    ({"reasoning": {"context": "all_turns"}}, "reasoning.context", "chat template"),
+    ({"thinking_token_budget": 5}, "thinking_token_budget", "limit the whole answer with max_output_tokens"),
+    ({"input": [RESULT]}, "input[0].call_id", "previous_response_id"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type", ""),
     ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "required"),
     ({"text": {"verbosity": "low"}}, "text.verbosity", "ask in a message"),

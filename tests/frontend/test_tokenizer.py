@@ -13,7 +13,7 @@ from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.errors import CheckpointError, ConfigError, ModelNotFoundError, UnsupportedModelError
 from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate
-from engined.frontend.rendering.template_source import find_chat_template
+from engined.frontend.rendering.template_source import TemplateSources, find_chat_template
 from engined.tokenization.gguf_tokenizer import merges_from_scores, tokenizer_from_gguf
 from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
@@ -63,7 +63,7 @@ def test_chat_prompt_agrees_with_transformers(
 ) -> None:
     source = find_chat_template(model_info, None)
     assert source is not None
-    template = ChatTemplate(source, tokenizer.special_tokens, tokenizer.special.named)
+    template = ChatTemplate(source.chat, tokenizer.special_tokens, tokenizer.special.named)
     messages = [
         {"role": "user", "content": "What is the capital of France?"},
         {"role": "assistant", "content": "Paris."},
@@ -77,7 +77,7 @@ def test_chat_prompt_agrees_with_transformers(
 def test_user_text_never_gives_control_ids(tokenizer: ModelTokenizer, model_info: ModelInfo) -> None:
     source = find_chat_template(model_info, None)
     assert source is not None
-    template = ChatTemplate(source, tokenizer.special_tokens, tokenizer.special.named)
+    template = ChatTemplate(source.chat, tokenizer.special_tokens, tokenizer.special.named)
     plain = template.render([{"role": "user", "content": "x"}], ChatOptions())
     evil = template.render([{"role": "user", "content": "".join(tokenizer.special_tokens) * 2}], ChatOptions())
     control = {tokenizer.backend.token_to_id(token) for token in tokenizer.special_tokens}
@@ -251,14 +251,20 @@ def test_where_the_chat_template_is_found(tmp_path: Path) -> None:
     info = folder_info(tmp_path)
     assert find_chat_template(info, None) is None
     config = tmp_path / "tokenizer_config.json"
-    config.write_text(json.dumps({"chat_template": [{"name": "default", "template": "named"}]}))
-    assert find_chat_template(info, None) == "named"
+    named = [{"name": "default", "template": "named"}, {"name": "rag", "template": "documents"}]
+    config.write_text(json.dumps({"chat_template": named}))
+    assert find_chat_template(info, None) == TemplateSources(chat="named")
+    config.write_text(json.dumps({"chat_template": [*named, {"name": "tool_use", "template": "called"}]}))
+    assert find_chat_template(info, None) == TemplateSources(chat="named", tools="called")
     config.write_text(json.dumps({"chat_template": "plain"}))
-    assert find_chat_template(info, None) == "plain"
+    assert find_chat_template(info, None) == TemplateSources(chat="plain")
     (tmp_path / "chat_template.jinja").write_text("file")
-    assert find_chat_template(info, None) == "file"
+    assert find_chat_template(info, None) == TemplateSources(chat="file")
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
+    assert find_chat_template(info, None) == TemplateSources(chat="file", tools="tools")
     override = tmp_path / "mine.jinja"
     override.write_text("mine")
-    assert find_chat_template(info, str(override)) == "mine"
+    assert find_chat_template(info, str(override)) == TemplateSources(chat="mine")
     with pytest.raises(ConfigError, match="--chat-template"):
         find_chat_template(info, str(tmp_path / "missing"))

@@ -62,6 +62,7 @@ async def test_what_is_too_long_to_generate_can_be_counted(start_frontend: Start
     assert status == 200 and truncated["count"] == 10
 
 
+TOOLS = [{"type": "function", "function": {"name": "roll_dice"}}]
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("/tokenize", {}, "prompt"),
     ("/tokenize", {"prompt": "a", "messages": MESSAGES}, "prompt"),
@@ -69,7 +70,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("/tokenize", {"prompt": "a", "add_generation_prompt": True}, "add_generation_prompt"),
     ("/tokenize", {"prompt": "a", "promt": "a"}, "promt"),
     ("/tokenize", {"messages": []}, "messages"),
-    ("/tokenize", {"messages": [{"role": "tool", "content": "1"}]}, "messages[0].role"),
+    ("/tokenize", {"messages": [{"role": "tool", "content": "1"}]}, "messages[0].tool_call_id"),
     ("/tokenize", {"messages": MESSAGES, "tools": []}, "tools"),
     ("/tokenize", {"messages": MESSAGES, "chat_template": "x"}, "chat_template"),
     ("/tokenize", {"messages": MESSAGES, "chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs.tokenize"),
@@ -78,8 +79,20 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("/detokenize", {"tokens": [10**6]}, "tokens"),
     ("/detokenize", {"tokens": [2**64]}, "tokens"),
     ("/detokenize", {"tokens": [True]}, "tokens[0]"),
-    ("/v1/chat/completions/render", {"messages": MESSAGES, "tools": [{}]}, "tools"),
+    ("/tokenize", {"prompt": "a", "tools": TOOLS}, "tools"),
+    ("/v1/chat/completions/render", {"messages": MESSAGES, "tools": [{}]}, "tools[0].type"),
 ]
+
+
+async def test_tools_count(start_frontend: StartFrontend) -> None:
+    frontend = await start_frontend()
+    body = {"messages": MESSAGES, "tools": TOOLS}
+    _, tokenized = await frontend.post("/tokenize", body)
+    _, rendered = await frontend.post("/v1/chat/completions/render", body)
+    _, completed = await frontend.post("/v1/chat/completions", body)
+    _, without = await frontend.post("/tokenize", {"messages": MESSAGES})
+    assert tokenized["tokens"] == rendered["token_ids"] and "roll_dice" in rendered["prompt"]
+    assert tokenized["count"] == completed["usage"]["prompt_tokens"] > without["count"]
 
 
 async def test_faults_name_the_field(start_frontend: StartFrontend) -> None:
@@ -115,6 +128,6 @@ async def test_cards_say_what_the_model_can_do(start_frontend: StartFrontend) ->
     assert status == 200 and card == listed["data"][0]
     assert card["max_model_len"] == 512 and card["runner"] == "generate"
     able = {name for name, is_able in card["capabilities"].items() if is_able}
-    assert able == {"chat", "completions", "structured_outputs"}
+    assert able == {"chat", "completions", "structured_outputs", "tools"}
     assert (await frontend.get("/v1/models/org%2Fsmol"))[1] == card
     assert (await frontend.get("/v1/models/org"))[0] == 404

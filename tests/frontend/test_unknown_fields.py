@@ -34,7 +34,10 @@ def test_unknown_fields_are_left_out_at_every_depth() -> None:
 
 
 def test_what_is_known_is_checked_as_strictly_as_ever() -> None:
-    for fields, param in (({"nope": 1, "temperature": "1"}, "temperature"), ({"nope": 1, "tools": [{}]}, "tools")):
+    for fields, param in (
+        ({"nope": 1, "temperature": "1"}, "temperature"),
+        ({"nope": 1, "tools": [{}]}, "tools[0].type"),
+    ):
         with pytest.raises(RequestError) as caught:
             parse(**fields)
         assert caught.value.param == param

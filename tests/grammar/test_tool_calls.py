@@ -14,6 +14,7 @@ from engined.frontend.parsing.formats import TOOL_FORMATS
 from engined.frontend.parsing.harmony import OPENAI_REASONING
 from engined.frontend.parsing.tool_grammar import build_tool_grammar
 from engined.grammar.compiler import GrammarCompiler
+from engined.grammar.json_calls import arguments_schema
 from engined.grammar.vocabulary import load_vocabulary
 from engined.protocol.tool_grammar import GrammarTool
 from engined.tokenization.byte_level import CHARACTER_OF_BYTE
@@ -306,3 +307,17 @@ def test_added_tokens_that_are_not_special_are_text(marked_backend: Tokenizer) -
         assert vocabulary.is_special_token(token_id) is token.special
         assert vocabulary.decode_bytes([token_id]).decode().endswith(token.content)
         assert token.special or vocabulary.tokenize_str(f"a{token.content}b")[1:-1] == [token_id]
+
+
+def test_arguments_have_no_properties_but_those_that_are_named() -> None:
+    nested = {"type": "object", "properties": {"unit": {"type": "string"}}}
+    parameters = {"properties": {"place": nested, "days": {"type": "array", "items": nested}}}
+    closed = arguments_schema(parameters)
+    assert closed["additionalProperties"] is False and closed["type"] == "object"
+    assert closed["properties"]["place"]["additionalProperties"] is False
+    assert closed["properties"]["days"]["items"]["additionalProperties"] is False
+    assert "additionalProperties" not in parameters
+    for opener in ({"additionalProperties": {"type": "string"}}, {"anyOf": [{"required": ["b"]}]}):
+        assert arguments_schema({**parameters, **opener}).get("additionalProperties") is not False, opener
+    assert arguments_schema({"properties": {}})["additionalProperties"] is False, "a function without arguments"
+    assert arguments_schema({}) == {"type": "object"}, "one of which nothing is known"

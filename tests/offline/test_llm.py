@@ -204,3 +204,28 @@ def test_constrained_answers(llm: LLM) -> None:
     for faulty, text in (({"regex": "("}, "structured_outputs.regex"), ({"json": {"enum": [{1, 2}]}}, "is not JSON")):
         with pytest.raises(RequestError, match=text):
             llm.generate("Go", SamplingParams(structured_outputs=faulty), use_tqdm=False)
+
+
+def test_tools(llm: LLM) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"kind": {"enum": ["apple", "pear"]}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["kind", "count"],
+        "additionalProperties": False,
+    }
+    tools = [{"type": "function", "function": {"name": "buy_fruit", "parameters": parameters}}]
+    params = SamplingParams(temperature=0, max_tokens=100)
+    fields: dict[str, Any] = {"tools": tools, "parallel_tool_calls": False, "use_tqdm": False}
+    [answer] = llm.chat(MESSAGES, params, tool_choice="required", **fields)[0].outputs
+    assert answer.message is not None and answer.finish_reason == "tool_calls"
+    [call] = answer.message["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    assert call["function"]["name"] == "buy_fruit" and arguments["kind"] in ("apple", "pear")
+    assert call["function"]["arguments"] in answer.text, "the text is as it was generated"
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "sold out"}
+    [output] = llm.chat([*MESSAGES, answer.message, result], params, **fields)
+    assert output.prompt is not None and "sold out" in output.prompt and "buy_fruit" in output.prompt
+    assert output.outputs[0].message is not None
+    with pytest.raises(TypeError, match="unexpected keyword argument 'toolz'"):
+        llm.chat(MESSAGES, toolz=[])  # type: ignore[call-arg]
+    assert llm.generate("One", GREEDY, use_tqdm=False)[0].outputs[0].message is None

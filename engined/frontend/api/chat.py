@@ -1,14 +1,16 @@
 """Body of POST /v1/chat/completions."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct
 
-from engined.frontend.api.fields import NO_MEDIA, NO_TOOLS, GenerationFields
+from engined.frontend.api.fields import NO_MEDIA, GenerationFields
 from engined.frontend.api.support import Unsupported, accepted, honoured, refused
+from engined.frontend.api.tools import MAX_TOOLS, ChatTool, ToolCall, ToolChoice
 
 Scalar = str | int | float | bool | None
-NO_EARLIER_THOUGHTS = "the thoughts of earlier answers are not taken yet; leave it out"
+_OLD_CALL = "send tool_calls instead"
+_OLD_TOOLS = "send tools and tool_choice instead"
 _PREDICTION = "a prediction makes answers faster at OpenAI, never different."
 
 
@@ -33,7 +35,9 @@ class ChatMessage(Struct, kw_only=True, forbid_unknown_fields=True):
 
     role: Annotated[
         str,
-        honoured("system, developer, user or assistant.", enum=["system", "developer", "user", "assistant"]),
+        honoured(
+            "system, developer, user, assistant or tool.", enum=["system", "developer", "user", "assistant", "tool"]
+        ),
     ]
     content: Annotated[
         str | list[ContentPart] | None, honoured("A text, or a list of parts; only the assistant's may be null.")
@@ -43,13 +47,16 @@ class ChatMessage(Struct, kw_only=True, forbid_unknown_fields=True):
         honoured("Given to the chat template: 1 to 64 printable characters.", minLength=1, maxLength=64),
     ] = None
     refusal: Annotated[str | None, accepted("chat templates do not know it.")] = None
-    tool_calls: Annotated[Unsupported, refused(NO_TOOLS, [])] = UNSET
-    tool_call_id: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    function_call: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
+    parsed: Annotated[Any, accepted("OpenAI's clients put what they make of content beside it.")] = None
+    tool_calls: Annotated[list[ToolCall] | None, honoured("Of the assistant: the tools that it called.")] = None
+    tool_call_id: Annotated[str | None, honoured("Of a tool: the id of the call whose result this is.")] = None
+    reasoning_content: Annotated[
+        str | None, honoured("Of the assistant: what it thought. Shown to the model where its template reads it.")
+    ] = None
+    reasoning: Annotated[str | None, honoured("Another name of reasoning_content.")] = None
+    function_call: Annotated[Unsupported, refused(_OLD_CALL)] = UNSET
     audio: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
     annotations: Annotated[Unsupported, refused("the model searches nothing; leave it out", [])] = UNSET
-    reasoning: Annotated[Unsupported, refused(NO_EARLIER_THOUGHTS)] = UNSET
-    reasoning_content: Annotated[Unsupported, refused(NO_EARLIER_THOUGHTS)] = UNSET
 
 
 class PredictedPart(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -88,13 +95,25 @@ class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_field
     chat_template_kwargs: Annotated[
         dict[str, Scalar] | None, honoured("Variables that the model's chat template knows.")
     ] = None
-    reasoning_effort: Annotated[str | None, honoured("Only where the model's chat template knows it.")] = None
+    reasoning_effort: Annotated[
+        str | None,
+        honoured(
+            '"none" turns reasoning off where the chat template can; it gets others if it knows a reasoning_effort.'
+        ),
+    ] = None
+    include_reasoning: Annotated[bool | None, honoured("false leaves the reasoning out of the answer.")] = None
+    thinking_token_budget: Annotated[
+        int | None,
+        honoured("Most tokens of reasoning, after which it is ended; -1 is none.", minimum=-1, maximum=2**31 - 1),
+    ] = None
+    tools: Annotated[list[ChatTool] | None, honoured("What the model may call.", minItems=1, maxItems=MAX_TOOLS)] = None
+    tool_choice: Annotated[
+        ToolChoice | None, honoured("none, auto, required, or an object that names tools. Default auto with tools.")
+    ] = None
+    parallel_tool_calls: Annotated[bool | None, honoured("false: an answer has one call at most.")] = None
     prediction: Annotated[Prediction | None, accepted(_PREDICTION)] = None
-    parallel_tool_calls: Annotated[bool | None, accepted("there are no tool calls.")] = None
-    tools: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    tool_choice: Annotated[Unsupported, refused(NO_TOOLS, "none", "auto")] = UNSET
-    functions: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    function_call: Annotated[Unsupported, refused(NO_TOOLS, "none", "auto")] = UNSET
+    functions: Annotated[Unsupported, refused(_OLD_TOOLS)] = UNSET
+    function_call: Annotated[Unsupported, refused(_OLD_TOOLS, "none", "auto")] = UNSET
     modalities: Annotated[Unsupported, refused(NO_MEDIA, ["text"])] = UNSET
     audio: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
     verbosity: Annotated[Unsupported, refused("ask in a message for a short or a long answer", "medium")] = UNSET

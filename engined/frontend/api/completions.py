@@ -8,6 +8,7 @@ from engined.frontend.api.fields import GenerationFields
 from engined.frontend.api.support import Unsupported, honoured, refused
 
 MAX_PROMPTS = 64
+_CHAT_ONLY = "reasoning is told apart in /v1/chat/completions"
 
 
 class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
@@ -28,4 +29,6 @@ class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=Tr
     suffix: Annotated[
         Unsupported, refused("the model has no fill-in-the-middle format; put everything into prompt")
     ] = UNSET
+    include_reasoning: Annotated[Unsupported, refused(_CHAT_ONLY, True)] = UNSET
+    thinking_token_budget: Annotated[Unsupported, refused(_CHAT_ONLY, -1)] = UNSET
     prompt_embeds: Annotated[Unsupported, refused("send prompt as text or token ids")] = UNSET

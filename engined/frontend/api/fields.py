@@ -10,9 +10,7 @@ from msgspec import UNSET, Meta, Struct
 from engined.frontend.api.constraints import ResponseFormat, StructuredOutputs
 from engined.frontend.api.support import Unsupported, accepted, honoured, refused
 
-NO_TOOLS = "tool calling is not available yet; leave it out and describe the tool in a message"
 NO_MEDIA = "the model reads and writes text only; leave it out"
-NO_REASONING = "thoughts are not told apart from the answer yet; leave it out"
 LEAVE_OUT = "leave it out"
 
 MAX_CHOICES = 128
@@ -73,8 +71,6 @@ class RefusedFields(AcceptedFields, kw_only=True, forbid_unknown_fields=True):
     kv_transfer_params: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
     ec_transfer_params: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
     vllm_xargs: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
-    include_reasoning: Annotated[Unsupported, refused(NO_REASONING, True)] = UNSET
-    thinking_token_budget: Annotated[Unsupported, refused("limit the whole answer with max_tokens", -1)] = UNSET
     repetition_detection: Annotated[Unsupported, refused("use a repetition_penalty above 1")] = UNSET
     watermarking: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET
     routed_experts_prompt_start: Annotated[Unsupported, refused(LEAVE_OUT)] = UNSET

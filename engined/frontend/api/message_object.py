@@ -3,7 +3,7 @@
 The structs are what is encoded, and what /openapi.json describes.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -18,13 +18,41 @@ MessageErrorType = Literal[
     "api_error",
     "overloaded_error",
 ]
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence"]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+SIGNATURE = "engined"
+"""Of every block of thinking: clients drop those without one. It signs nothing, and is not read when it returns."""
+
+
+class ThinkingBlock(Struct, kw_only=True, tag="thinking"):
+    """What the model thought before it went on."""
+
+    thinking: str
+    signature: str
 
 
 class TextBlock(Struct, kw_only=True, tag="text"):
-    """The one block of every answer; its text may be empty."""
+    """The answer itself. An answer that has nothing else has one whose text is empty."""
 
     text: str
+
+
+class ToolUseBlock(Struct, kw_only=True, tag="tool_use"):
+    """A call. In content_block_start its input is still empty."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    """Of a call that max_tokens cut off: what is whole of it."""
+
+
+ContentBlock = ThinkingBlock | TextBlock | ToolUseBlock
+
+
+class OutputTokensDetails(Struct, kw_only=True):
+    """What the output was."""
+
+    thinking_tokens: int
+    """Known when the answer has ended."""
 
 
 class MessageUsage(Struct, kw_only=True):
@@ -37,6 +65,7 @@ class MessageUsage(Struct, kw_only=True):
     cache_read_input_tokens: int
     """Tokens of the prompt that were read from the prefix cache."""
     output_tokens: int
+    output_tokens_details: OutputTokensDetails
 
 
 class Message(Struct, kw_only=True, tag="message"):
@@ -45,7 +74,7 @@ class Message(Struct, kw_only=True, tag="message"):
     id: str
     role: Literal["assistant"] = "assistant"
     model: str
-    content: list[TextBlock]
+    content: list[ContentBlock]
     stop_reason: StopReason | None
     """null only in message_start."""
     stop_sequence: str | None
@@ -66,10 +95,22 @@ class MessageStart(Struct, kw_only=True, tag="message_start"):
 
 
 class ContentBlockStart(Struct, kw_only=True, tag="content_block_start"):
-    """Its block begins."""
+    """A block begins. Only one is open at a time."""
 
-    index: int = 0
-    content_block: TextBlock
+    index: int
+    content_block: ContentBlock
+
+
+class ThinkingDelta(Struct, kw_only=True, tag="thinking_delta"):
+    """A piece of thinking."""
+
+    thinking: str
+
+
+class SignatureDelta(Struct, kw_only=True, tag="signature_delta"):
+    """The last piece of a block of thinking."""
+
+    signature: str
 
 
 class TextDelta(Struct, kw_only=True, tag="text_delta"):
@@ -78,23 +119,30 @@ class TextDelta(Struct, kw_only=True, tag="text_delta"):
     text: str
 
 
+class InputJsonDelta(Struct, kw_only=True, tag="input_json_delta"):
+    """A piece of the JSON text of a call's input."""
+
+    partial_json: str
+
+
 class ContentBlockDelta(Struct, kw_only=True, tag="content_block_delta"):
     """The block grows."""
 
-    index: int = 0
-    delta: TextDelta
+    index: int
+    delta: ThinkingDelta | SignatureDelta | TextDelta | InputJsonDelta
 
 
 class ContentBlockStop(Struct, kw_only=True, tag="content_block_stop"):
-    """The block is whole."""
+    """The block is whole, or the answer was cut off."""
 
-    index: int = 0
+    index: int
 
 
 class MessageEnding(Struct, kw_only=True):
     """Why the answer ended."""
 
     stop_reason: StopReason
+    """tool_use: the model ended with calls, all of them whole."""
     stop_sequence: str | None
 
 

@@ -1,59 +1,70 @@
-"""Bodies of POST /v1/messages and /v1/messages/count_tokens: Anthropic's shape, text in, text out. Frontend process."""
+"""Bodies of POST /v1/messages and /v1/messages/count_tokens: Anthropic's shape, text only. Frontend process."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct
 
 from engined.frontend.api.fields import MAX_STOP_STRING_LENGTH, MAX_STOP_STRINGS
+from engined.frontend.api.message_blocks import CACHES_ANYWAY, CacheControl, MessageBlock, TextOnlyBlock
+from engined.frontend.api.message_tools import MessageTool, MessageToolChoice
 from engined.frontend.api.support import Unsupported, accepted, honoured, refused
+from engined.frontend.api.tools import MAX_TOOLS
 
-NO_MEDIA = "the model reads text only; leave the block out, or put its text into a text block"
-NO_TOOLS = "tool calling is not available yet; leave it out and describe the tool, or its result, in a text block"
-NO_THINKING = "reasoning is not available yet; leave it out"
-NO_GRAMMAR = "structured output is not available yet; leave it out and ask for the format in a message"
-CACHES_ANYWAY = "every common beginning of prompts is cached anyway."
-
-
-class CacheControl(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Where Anthropic's cache would end."""
-
-    type: Annotated[Literal["ephemeral"], accepted(CACHES_ANYWAY)]
-    ttl: Annotated[Literal["5m", "1h"] | None, accepted("cached blocks stay until their room is needed.")] = None
-
-
-class MessageBlock(Struct, kw_only=True, forbid_unknown_fields=True):
-    """One block of a message. Only text is implemented; the other payloads are named so that they can be refused."""
-
-    type: Annotated[str, honoured('"text"; every other type is refused.', enum=["text"])]
-    text: Annotated[str | None, honoured("The text.")] = None
-    cache_control: Annotated[CacheControl | None, accepted(CACHES_ANYWAY)] = None
-    citations: Annotated[Unsupported, refused("the model does not read citations; leave them out", [])] = UNSET
-    source: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    title: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    context: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    content: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    id: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    name: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    input: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    caller: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    tool_use_id: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    is_error: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
-    thinking: Annotated[Unsupported, refused(NO_THINKING)] = UNSET
-    signature: Annotated[Unsupported, refused(NO_THINKING)] = UNSET
-    data: Annotated[Unsupported, refused(NO_THINKING)] = UNSET
+KEEP_ALL_THOUGHTS = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
 
 
 class InputMessage(Struct, kw_only=True, forbid_unknown_fields=True):
     """One message of the conversation."""
 
     role: Annotated[str, honoured("user, assistant or system.", enum=["user", "assistant", "system"])]
-    content: Annotated[str | list[MessageBlock], honoured("A text, or a list of text blocks.")]
+    content: Annotated[str | list[MessageBlock], honoured("A text, or a list of blocks.")]
 
 
 class MessageMetadata(Struct, kw_only=True, forbid_unknown_fields=True):
     """Bookkeeping of Anthropic's own service."""
 
     user_id: Annotated[str | None, accepted("one local server knows no users.")] = None
+
+
+class ThinkingConfig(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Whether the model thinks before it answers."""
+
+    type: Annotated[
+        Literal["enabled", "adaptive", "disabled"],
+        honoured(
+            "enabled: it thinks, up to budget_tokens; adaptive: as it likes; disabled: as if thinking were left out."
+        ),
+    ]
+    budget_tokens: Annotated[
+        int | None,
+        honoured(
+            "With enabled, which needs it: most tokens of thinking, after which it is ended. Anthropic takes no less "
+            "than 1024.",
+            minimum=1,
+            maximum=2**31 - 1,
+        ),
+    ] = None
+    display: Annotated[
+        Literal["summarized", "omitted"] | None,
+        honoured("omitted: the answer has no blocks of thinking; else they hold all of it."),
+    ] = None
+
+
+class OutputFormat(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The form of the answer's text."""
+
+    type: Annotated[Literal["json_schema"], honoured("JSON by a schema.")]
+    schema: Annotated[dict[str, Any], honoured("The JSON Schema (draft 2020-12) that the text validates against.")]
+
+
+class OutputConfig(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The form of the answer, and how much effort it is worth."""
+
+    effort: Annotated[
+        Literal["low", "medium", "high", "xhigh", "max"] | None,
+        honoured("Given to chat templates that know a reasoning_effort; changes nothing with the others."),
+    ] = None
+    format: Annotated[OutputFormat | None, honoured("What the text must be.")] = None
 
 
 class PromptFields(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -68,19 +79,21 @@ class PromptFields(Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ]
     model: Annotated[str | None, honoured("A name from /v1/models; the served model if left out.")] = None
-    system: Annotated[str | list[MessageBlock] | None, honoured("What comes before the conversation.")] = None
+    system: Annotated[str | list[TextOnlyBlock] | None, honoured("What comes before the conversation.")] = None
     cache_control: Annotated[CacheControl | None, accepted(CACHES_ANYWAY)] = None
     speed: Annotated[Literal["standard", "fast"] | None, accepted("there is one speed.")] = None
-    tools: Annotated[Unsupported, refused(NO_TOOLS, [])] = UNSET
-    tool_choice: Annotated[Unsupported, refused("there are no tools to choose from; leave it out")] = UNSET
+    tools: Annotated[list[MessageTool] | None, honoured("What the model may call.", maxItems=MAX_TOOLS)] = None
+    tool_choice: Annotated[MessageToolChoice | None, honoured("Default auto with tools.")] = None
     thinking: Annotated[
-        Unsupported,
-        refused('reasoning is not available yet; leave it out or send {"type": "disabled"}', {"type": "disabled"}),
+        ThinkingConfig | None,
+        honoured("Left out, the model does not think, unless it always does; and then the answer does not show it."),
+    ] = None
+    output_config: Annotated[OutputConfig | None, honoured("The form of the answer.")] = None
+    output_format: Annotated[OutputFormat | None, honoured("The older name of output_config.format.")] = None
+    context_management: Annotated[
+        Unsupported, refused("leave old messages out yourself", {}, {"edits": []}, KEEP_ALL_THOUGHTS)
     ] = UNSET
-    output_config: Annotated[Unsupported, refused(NO_GRAMMAR, {})] = UNSET
-    output_format: Annotated[Unsupported, refused(NO_GRAMMAR)] = UNSET
-    context_management: Annotated[Unsupported, refused("leave old messages out yourself", {}, {"edits": []})] = UNSET
-    mcp_servers: Annotated[Unsupported, refused(NO_TOOLS, [])] = UNSET
+    mcp_servers: Annotated[Unsupported, refused("this server calls no others; send their tools as tools", [])] = UNSET
 
 
 class CountTokensRequest(PromptFields, kw_only=True, forbid_unknown_fields=True):

@@ -15,8 +15,10 @@ class Capabilities(Struct, kw_only=True):
     score: bool
     """/v1/score and /v1/rerank."""
     tools: bool
+    """It is told of tools, and its calls are found in its answers."""
     structured_outputs: bool
     reasoning: bool
+    """Its reasoning is told apart from its answers."""
     vision: bool
     audio: bool
 

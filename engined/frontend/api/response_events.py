@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from engined.frontend.api.response_object import MessageItem, OutputText, Response, ResponseLogprob
+from engined.frontend.api.response_items import OutputItem, OutputText, ReasoningPart, ResponseLogprob
+from engined.frontend.api.response_object import Response
 
 
 class ResponseEvent(Struct, kw_only=True, tag_field="type"):
@@ -25,31 +26,36 @@ class ResponseInProgress(ResponseEvent, kw_only=True, tag="response.in_progress"
 
 
 class OutputItemAdded(ResponseEvent, kw_only=True, tag="response.output_item.added"):
-    """The answer's message begins."""
+    """An item of the output begins."""
 
-    output_index: int = 0
-    item: MessageItem
+    output_index: int
+    item: OutputItem
 
 
 class OutputItemDone(ResponseEvent, kw_only=True, tag="response.output_item.done"):
-    """The answer's message is whole."""
+    """The item is as it will stay."""
 
-    output_index: int = 0
-    item: MessageItem
+    output_index: int
+    item: OutputItem
 
 
-class ContentEvent(ResponseEvent, kw_only=True):
-    """Of the one part of the one message."""
+class ItemEvent(ResponseEvent, kw_only=True):
+    """Of one item."""
 
     item_id: str
-    output_index: int = 0
+    output_index: int
+
+
+class ContentEvent(ItemEvent, kw_only=True):
+    """Of the one part of a message or of a reasoning item."""
+
     content_index: int = 0
 
 
 class ContentPartAdded(ContentEvent, kw_only=True, tag="response.content_part.added"):
     """The text begins."""
 
-    part: OutputText
+    part: OutputText | ReasoningPart
 
 
 class OutputTextDelta(ContentEvent, kw_only=True, tag="response.output_text.delta"):
@@ -66,10 +72,35 @@ class OutputTextDone(ContentEvent, kw_only=True, tag="response.output_text.done"
     logprobs: list[ResponseLogprob]
 
 
+class ReasoningTextDelta(ContentEvent, kw_only=True, tag="response.reasoning_text.delta"):
+    """The next piece of what the model thinks."""
+
+    delta: str
+
+
+class ReasoningTextDone(ContentEvent, kw_only=True, tag="response.reasoning_text.done"):
+    """All that it thought."""
+
+    text: str
+
+
 class ContentPartDone(ContentEvent, kw_only=True, tag="response.content_part.done"):
     """The whole part."""
 
-    part: OutputText
+    part: OutputText | ReasoningPart
+
+
+class FunctionCallArgumentsDelta(ItemEvent, kw_only=True, tag="response.function_call_arguments.delta"):
+    """The next piece of the arguments."""
+
+    delta: str
+
+
+class FunctionCallArgumentsDone(ItemEvent, kw_only=True, tag="response.function_call_arguments.done"):
+    """All of the arguments."""
+
+    name: str
+    arguments: str
 
 
 class ResponseCompleted(ResponseEvent, kw_only=True, tag="response.completed"):
@@ -105,7 +136,11 @@ EVENTS = (
     ContentPartAdded,
     OutputTextDelta,
     OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
     ContentPartDone,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
     OutputItemDone,
     ResponseCompleted,
     ResponseIncomplete,

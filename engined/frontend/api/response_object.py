@@ -4,56 +4,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from engined.frontend.api.response_items import Item, OutputItem
+
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
-Role = Literal["user", "assistant", "system", "developer"]
-
-
-class TopLogprob(Struct, kw_only=True):
-    """An alternative of one position."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class ResponseLogprob(Struct, kw_only=True):
-    """One generated token."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-    top_logprobs: list[TopLogprob]
-
-
-class InputText(Struct, kw_only=True, tag_field="type", tag="input_text"):
-    """Text of a user, system or developer message."""
-
-    text: str
-
-
-class OutputText(Struct, kw_only=True, tag_field="type", tag="output_text"):
-    """Text of an answer."""
-
-    text: str
-    annotations: list[dict[str, Any]] = field(default_factory=list)
-    logprobs: list[ResponseLogprob] = field(default_factory=list)
-    """Filled if the request includes "message.output_text.logprobs"."""
-
-
-class RefusalText(Struct, kw_only=True, tag_field="type", tag="refusal"):
-    """A refusal, in an answer that another server gave."""
-
-    refusal: str
-
-
-class MessageItem(Struct, kw_only=True, tag_field="type", tag="message"):
-    """A message of the conversation: of the input, or the answer."""
-
-    id: str
-    role: Role
-    status: ItemStatus
-    content: list[InputText | OutputText | RefusalText]
 
 
 class ResponseErrorObject(Struct, kw_only=True):
@@ -120,10 +73,36 @@ class ResponseTextConfig(Struct, kw_only=True):
 
 
 class ResponseReasoning(Struct, kw_only=True):
-    """No reasoning for now."""
+    """How the model was asked to think."""
 
-    effort: None = None
+    effort: str | None = None
     summary: None = None
+    """There are no summaries; the reasoning itself is an item of the output."""
+
+
+class FunctionTool(Struct, kw_only=True, tag_field="type", tag="function"):
+    """A function that the model could call."""
+
+    name: str
+    description: str | None
+    parameters: dict[str, Any] | None
+    strict: bool
+
+
+class FunctionChoice(Struct, kw_only=True, tag_field="type", tag="function"):
+    """The name of a function: the one that had to be called, or one that could be."""
+
+    name: str
+
+
+class AllowedToolsChoice(Struct, kw_only=True, tag_field="type", tag="allowed_tools"):
+    """The tools that could or had to be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[FunctionChoice]
+
+
+ShownToolChoice = Literal["none", "auto", "required"] | FunctionChoice | AllowedToolsChoice
 
 
 class Response(Struct, kw_only=True):
@@ -137,7 +116,7 @@ class Response(Struct, kw_only=True):
     error: ResponseErrorObject | None = None
     incomplete_details: IncompleteDetails | None = None
     model: str
-    output: list[MessageItem] = field(default_factory=list)
+    output: list[OutputItem] = field(default_factory=list)
     usage: ResponseUsage | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -151,8 +130,8 @@ class Response(Struct, kw_only=True):
     truncation: Literal["auto", "disabled"]
     text: ResponseTextConfig = field(default_factory=ResponseTextConfig)
     reasoning: ResponseReasoning = field(default_factory=ResponseReasoning)
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    tool_choice: Literal["auto", "none"] = "auto"
+    tools: list[FunctionTool] = field(default_factory=list)
+    tool_choice: ShownToolChoice = "auto"
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = None
     background: Literal[False] = False
@@ -166,7 +145,7 @@ class InputItemList(Struct, kw_only=True):
     """A page of the items that a response answered."""
 
     object: Literal["list"] = "list"
-    data: list[MessageItem]
+    data: list[Item]
     first_id: str | None
     last_id: str | None
     has_more: bool

@@ -1,4 +1,4 @@
-"""Body of POST /v1/responses: text in, text out. Frontend process; read by `serving/responses`.
+"""Body of POST /v1/responses. Frontend process; read by `serving/responses`.
 
 Each declaration carries a note of how the field is treated; see `support`.
 """
@@ -16,14 +16,14 @@ from engined.frontend.api.fields import (
     MAX_STOP_STRINGS,
     MAX_TIMEOUT_SECONDS,
     NO_MEDIA,
-    NO_TOOLS,
 )
+from engined.frontend.api.response_input import MAX_ITEMS, ResponseInputItem
+from engined.frontend.api.response_tools import ResponseTool, ResponseToolChoice
 from engined.frontend.api.support import Unsupported, accepted, honoured, refused
+from engined.frontend.api.tools import MAX_TOOLS
 
-MAX_ITEMS = 4096
-NO_REASONING = "reasoning is not available yet; leave it out"
-NOT_A_MESSAGE = "it belongs to an item that is not a message; leave it out"
 LOGPROBS = "message.output_text.logprobs"
+_NO_SUMMARY = "there are no summaries; the reasoning itself is an item of the output, whole."
 Includable = Literal[
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -34,56 +34,6 @@ Includable = Literal[
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 ]
-
-
-class ResponseInputPart(Struct, kw_only=True, forbid_unknown_fields=True):
-    """One part of a message. Only text is implemented; the other payloads are named so that they can be refused."""
-
-    type: Annotated[
-        str,
-        honoured(
-            "input_text; in a message of the assistant output_text or refusal.",
-            enum=["input_text", "output_text", "refusal"],
-        ),
-    ]
-    text: Annotated[str | None, honoured("Of a text part.")] = None
-    refusal: Annotated[str | None, honoured("Of a refusal part.")] = None
-    annotations: Annotated[list[Any] | None, accepted("the model does not read what is around a text.")] = None
-    logprobs: Annotated[list[Any] | None, accepted("the model does not read what is around a text.")] = None
-    prompt_cache_breakpoint: Annotated[
-        dict[str, Any] | None, accepted("the prefix cache finds every prompt by its tokens.")
-    ] = None
-    image_url: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    detail: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    file_id: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    file_data: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    file_url: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    filename: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-    input_audio: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
-
-
-class ResponseInputItem(Struct, kw_only=True, forbid_unknown_fields=True):
-    """One item of the conversation. Only messages are implemented; the fields of other items are refused by name."""
-
-    type: Annotated[str | None, honoured('"message", which may be left out.', enum=["message", None])] = None
-    role: Annotated[
-        str | None,
-        honoured("user, assistant, system or developer.", enum=["user", "assistant", "system", "developer"]),
-    ] = None
-    content: Annotated[str | list[ResponseInputPart] | None, honoured("A text, or a list of parts.")] = None
-    id: Annotated[str | None, accepted("stored items have ids of their own.")] = None
-    status: Annotated[
-        Literal["in_progress", "completed", "incomplete"] | None, accepted("the model reads the text alone.")
-    ] = None
-    phase: Annotated[str | None, accepted("the model reads the text alone.")] = None
-    call_id: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    name: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    arguments: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    input: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    output: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    action: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    summary: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
-    encrypted_content: Annotated[Unsupported, refused(NOT_A_MESSAGE)] = UNSET
 
 
 class TextFormat(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -110,13 +60,20 @@ class TextConfig(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReasoningConfig(Struct, kw_only=True, forbid_unknown_fields=True):
-    """No reasoning for now."""
+    """How the model is to think."""
 
-    effort: Annotated[Unsupported, refused(NO_REASONING, "none")] = UNSET
-    summary: Annotated[Unsupported, refused(NO_REASONING)] = UNSET
-    generate_summary: Annotated[Unsupported, refused(NO_REASONING)] = UNSET
-    context: Annotated[Unsupported, refused(NO_REASONING, "auto")] = UNSET
-    mode: Annotated[Unsupported, refused(NO_REASONING, "standard")] = UNSET
+    effort: Annotated[
+        str | None,
+        honoured(
+            '"none" turns reasoning off where the chat template can; it gets others if it knows a reasoning_effort.'
+        ),
+    ] = None
+    summary: Annotated[Literal["auto", "concise", "detailed"] | None, accepted(_NO_SUMMARY)] = None
+    generate_summary: Annotated[Literal["auto", "concise", "detailed"] | None, accepted(_NO_SUMMARY)] = None
+    context: Annotated[
+        Unsupported, refused("the model's chat template decides which earlier reasoning it shows", "auto")
+    ] = UNSET
+    mode: Annotated[Unsupported, refused("there is one mode; leave it out", "standard")] = UNSET
 
 
 class ResponseStreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -144,8 +101,9 @@ class BookkeepingFields(Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None,
         accepted("there is one tier."),
     ] = None
-    parallel_tool_calls: Annotated[bool | None, accepted("there are no tool calls.")] = None
-    max_tool_calls: Annotated[int | None, accepted("there are no tool calls.")] = None
+    max_tool_calls: Annotated[
+        int | None, accepted("it bounds the tools that a server runs itself, and engined runs none.")
+    ] = None
 
 
 class RefusedResponseFields(BookkeepingFields, kw_only=True, forbid_unknown_fields=True):
@@ -158,8 +116,6 @@ class RefusedResponseFields(BookkeepingFields, kw_only=True, forbid_unknown_fiel
     conversation: Annotated[
         Unsupported, refused("continue with previous_response_id, or send the whole conversation in input")
     ] = UNSET
-    tools: Annotated[Unsupported, refused(NO_TOOLS, [])] = UNSET
-    tool_choice: Annotated[Unsupported, refused(NO_TOOLS, "none", "auto")] = UNSET
     prompt: Annotated[
         Unsupported, refused("there are no stored prompts here; send the text in instructions and input")
     ] = UNSET
@@ -209,7 +165,11 @@ class ResponsesRequest(RefusedResponseFields, kw_only=True, forbid_unknown_field
     ] = None
     include: Annotated[
         list[Includable] | None,
-        honoured(f"{LOGPROBS}: log-probabilities of the answer. The others concern items that never occur here."),
+        honoured(
+            f"{LOGPROBS}: log-probabilities of all generated tokens, which stand with the text of the message; not "
+            "with tools. reasoning.encrypted_content changes nothing, because reasoning is not encrypted here: send "
+            "its items back as they are. The others concern items that never occur here."
+        ),
     ] = None
     top_logprobs: Annotated[
         int | None,
@@ -220,7 +180,17 @@ class ResponsesRequest(RefusedResponseFields, kw_only=True, forbid_unknown_field
         StructuredOutputs | None,
         honoured("Exactly one constraint on the answer: json, regex, choice, grammar, json_object or structural_tag."),
     ] = None
-    reasoning: Annotated[ReasoningConfig | None, honoured("Only none for now.")] = None
+    tools: Annotated[list[ResponseTool] | None, honoured("What the model may call.", maxItems=MAX_TOOLS)] = None
+    tool_choice: Annotated[
+        ResponseToolChoice | None,
+        honoured("none, auto, required, or an object that names tools. Default auto."),
+    ] = None
+    parallel_tool_calls: Annotated[bool | None, honoured("false: an answer has one call at most.")] = None
+    reasoning: Annotated[ReasoningConfig | None, honoured("How the model is to think.")] = None
+    thinking_token_budget: Annotated[
+        int | None,
+        honoured("Most tokens of reasoning, after which it is ended; -1 is none.", minimum=-1, maximum=2**31 - 1),
+    ] = None
     temperature: Annotated[
         float | None, honoured("Below 1e-5 is greedy. Default: the model's, else 1.", minimum=0, maximum=2)
     ] = None

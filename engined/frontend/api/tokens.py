@@ -5,8 +5,9 @@ from typing import Annotated
 from msgspec import UNSET, Struct
 
 from engined.frontend.api.chat import ChatMessage, Scalar
-from engined.frontend.api.fields import NO_MEDIA, NO_TOOLS
+from engined.frontend.api.fields import NO_MEDIA
 from engined.frontend.api.support import Unsupported, honoured, refused
+from engined.frontend.api.tools import MAX_TOOLS, ChatTool
 
 _MODEL = "A name from /v1/models; the served model if left out."
 _WITH_MESSAGES = "Only with messages; as in /v1/chat/completions."
@@ -25,8 +26,8 @@ class TokenizeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     add_generation_prompt: Annotated[bool | None, honoured(_WITH_MESSAGES)] = None
     continue_final_message: Annotated[bool | None, honoured(_WITH_MESSAGES)] = None
     chat_template_kwargs: Annotated[dict[str, Scalar] | None, honoured(_WITH_MESSAGES)] = None
+    tools: Annotated[list[ChatTool] | None, honoured(_WITH_MESSAGES, minItems=1, maxItems=MAX_TOOLS)] = None
     chat_template: Annotated[Unsupported, refused("start engined with --chat-template FILE instead")] = UNSET
-    tools: Annotated[Unsupported, refused(NO_TOOLS)] = UNSET
     mm_processor_kwargs: Annotated[Unsupported, refused(NO_MEDIA)] = UNSET
 
 

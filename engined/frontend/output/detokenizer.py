@@ -4,7 +4,7 @@ Text is released when it is certain: an incomplete UTF-8 character waits for its
 `flush` gives the replacement character that it really is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -19,19 +19,32 @@ class IncrementalDetokenizer:
     """Turns token ids into text deltas, whose concatenation is the text of the whole sequence.
 
     Invariant: `_last` are the tokens of the newest delta, `_held` those after it; the stream's own window is the two
-    together, so whenever the stream gives up, the text that is missing can be computed from them.
+    together, so whenever the stream gives up, the text that is missing can be computed from them. Kept tokens are in
+    neither: the stream would skip them.
     """
 
-    def __init__(self, backend: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool = True) -> None:
-        """The end of the prompt is context: some decoders drop the space of the first word of a text."""
+    def __init__(
+        self,
+        backend: Tokenizer,
+        prompt_token_ids: Sequence[int],
+        skip_special_tokens: bool = True,
+        kept_tokens: Iterable[str] = (),
+    ) -> None:
+        """The end of the prompt is context: some decoders drop the space of the first word of a text.
+
+        `kept_tokens` are special tokens whose literals stay in the text although the others are skipped.
+        """
         self._backend = backend
         self._skip_special_tokens = skip_special_tokens
-        self._last = self._context_of(prompt_token_ids)
+        self._kept = _ids_of(kept_tokens, backend) if skip_special_tokens else {}
+        self._context = self._last = self._context_of(prompt_token_ids)
         self._held: list[int] = []
         self._stream = self._new_stream()
 
     def decode(self, token_id: int) -> str:
         """Take one token; the text that became certain, often a word, sometimes nothing."""
+        if token_id in self._kept:
+            return self.flush() + self._kept[token_id]
         self._held.append(token_id)
         try:
             delta = self._stream.step(self._backend, token_id)
@@ -56,9 +69,11 @@ class IncrementalDetokenizer:
         return delta
 
     def _new_stream(self) -> DecodeStream:
-        if self._decode(self._last).endswith(REPLACEMENT):
-            # The stream would wait for the character to be completed, and then repeat its context.
-            self._last = []
+        text = self._decode(self._last)
+        if not text or text.endswith(REPLACEMENT):
+            # Without text there is no context; with half a character the stream would wait for the rest, and then
+            # repeat its context.
+            self._last = self._context
         return DecodeStream(ids=self._last, skip_special_tokens=self._skip_special_tokens)
 
     def _context_of(self, prompt_token_ids: Sequence[int]) -> list[int]:
@@ -72,3 +87,9 @@ class IncrementalDetokenizer:
 
     def _decode(self, token_ids: list[int]) -> str:
         return self._backend.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+
+
+def _ids_of(literals: Iterable[str], backend: Tokenizer) -> dict[int, str]:
+    """Those of the literals that are tokens, by id."""
+    ids = ((backend.token_to_id(literal), literal) for literal in literals)
+    return {token_id: literal for token_id, literal in ids if token_id is not None}

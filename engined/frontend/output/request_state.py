@@ -18,6 +18,8 @@ class OutputOptions:
     stop: tuple[str, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    kept_tokens: frozenset[str] = frozenset()
+    """Special tokens that stay in the text all the same, because a parser looks for them."""
     stream_interval: int = 1
     """Tokens between two deltas. The first token and the end are never delayed."""
 
@@ -56,7 +58,9 @@ class RequestState:
         self._index = index
         self._options = options
         self._min_tokens = request.sampling.min_tokens
-        self._detokenizer = IncrementalDetokenizer(backend, request.prompt_token_ids, options.skip_special_tokens)
+        self._detokenizer = IncrementalDetokenizer(
+            backend, request.prompt_token_ids, options.skip_special_tokens, options.kept_tokens
+        )
         self._stop_strings = (
             StopStringMatcher(options.stop, options.include_stop_str_in_output) if options.stop else None
         )

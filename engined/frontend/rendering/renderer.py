@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, TypeVar
 
 from engined.errors import ContextLengthError, RequestError
-from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate, Message
+from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate
+from engined.frontend.rendering.messages import Message
 from engined.frontend.rendering.pooling_input import PoolingExtras, PoolingInput, PoolingPrompt, PoolingTokenizer
 from engined.tokenization.tokenizer import ModelTokenizer
 
@@ -66,11 +67,24 @@ class EngineInput:
 class Renderer:
     """Template, tokenizer and the threads that run them."""
 
-    def __init__(self, tokenizer: ModelTokenizer, chat_template: ChatTemplate | None, vocab_size: int) -> None:
+    def __init__(
+        self,
+        tokenizer: ModelTokenizer,
+        chat_template: ChatTemplate | None,
+        vocab_size: int,
+        tool_template: ChatTemplate | None = None,
+    ) -> None:
+        """`tool_template` is for conversations with tools, if they have one of their own."""
         self.tokenizer = tokenizer
         self.chat_template = chat_template
+        self._tool_template = chat_template if tool_template is None else tool_template
         self._vocab_size = vocab_size
         self._threads = ThreadPoolExecutor(MAX_RENDER_THREADS, thread_name_prefix="render")
+
+    def template_variables(self, *, has_tools: bool) -> frozenset[str]:
+        """What a request may set with chat_template_kwargs."""
+        template = self._tool_template if has_tools else self.chat_template
+        return frozenset() if template is None else template.variables
 
     async def render_chat(
         self, messages: Sequence[Message], options: ChatOptions, extras: PromptExtras, max_model_len: int
@@ -112,13 +126,14 @@ class Renderer:
 
     def render_messages(self, messages: Sequence[Message], options: ChatOptions) -> TextPrompt:
         """Apply the chat template."""
-        if self.chat_template is None:
+        template = self._tool_template if options.tools else self.chat_template
+        if template is None:
             raise RequestError(
                 "the model has no chat template: use /v1/completions, or start engined with --chat-template FILE",
                 param="messages",
                 code="chat_template_error",
             )
-        return TextPrompt(pieces=self.chat_template.render(messages, options))
+        return TextPrompt(pieces=template.render(messages, options))
 
     def tokenize_prompts(
         self, prompts: Sequence[TextPrompt | TokenIds], extras: PromptExtras, max_model_len: int

@@ -54,6 +54,13 @@ class ChatTemplateEnvironment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+def read_names(template: nodes.Template) -> frozenset[str]:
+    """All names under which a template may look something up: its attributes, and its texts."""
+    attributes = (node.attr for node in template.find_all(nodes.Getattr))
+    texts = (node.value for node in template.find_all(nodes.Const) if isinstance(node.value, str))
+    return frozenset((*attributes, *texts))
+
+
 def _to_json(
     value: Any,
     ensure_ascii: bool = False,

@@ -60,16 +60,17 @@ class ModelRoutes:
         )
 
     def _capabilities(self) -> Capabilities:
-        info = self._context.model_info
+        info, output_format = self._context.model_info, self._context.output_format
         generates = info.runner == "generate"
+        chats = generates and self._context.renderer.chat_template is not None
         return Capabilities(
-            chat=generates and self._context.renderer.chat_template is not None,
+            chat=chats,
             completions=generates,
             embeddings=not generates and info.num_labels == 0,
             score=not generates,
-            tools=False,
+            tools=chats and output_format.tools is not None,
             structured_outputs=generates,
-            reasoning=False,
+            reasoning=chats and output_format.reasoning is not None,
             vision=False,
             audio=False,
         )

@@ -13,10 +13,13 @@ from engined.frontend.async_llm import AsyncLLM
 from engined.frontend.engine_client import EngineClient
 from engined.frontend.metrics import Metrics
 from engined.frontend.output.output_processor import OutputProcessor
+from engined.frontend.parsing.format import OutputFormat, ReasoningFormat, ToolFormat
+from engined.frontend.parsing.formats import choose_format
 from engined.frontend.rendering.chat_template import ChatTemplate
 from engined.frontend.rendering.grammar_checker import GrammarChecker
 from engined.frontend.rendering.renderer import Renderer
-from engined.frontend.rendering.template_source import find_chat_template
+from engined.frontend.rendering.template_source import TemplateSources, find_chat_template
+from engined.frontend.rendering.tool_prompt import JSON_SYNTAX
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.sampling import SamplingResolver, resolve_defaults
 from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
@@ -32,7 +35,9 @@ def build_serving_context(
     Raises ModelError or ConfigError if the model's files or the options do not allow it.
     """
     tokenizer = load_tokenizer(model_info)
-    renderer = Renderer(tokenizer, _load_chat_template(config, model_info, tokenizer), model_info.vocab_size)
+    sources = find_chat_template(model_info, config.model.chat_template)
+    output_format = _choose_format(config, model_info, sources, tokenizer)
+    renderer = _build_renderer(model_info, sources, tokenizer, output_format)
     grammar_checker = GrammarChecker(tokenizer.backend.to_str, model_info.vocab_size, model_info.eos_token_ids)
     defaults = resolve_defaults(model_info, config.model.override_generation_config)
     return ServingContext(
@@ -41,6 +46,7 @@ def build_serving_context(
         model_info=model_info,
         engine=AsyncLLM(EngineClient(engine_socket), OutputProcessor(tokenizer.backend, metrics)),
         renderer=renderer,
+        output_format=output_format,
         grammar_checker=grammar_checker,
         sampling=SamplingResolver(model_info, defaults, tokenizer, config.model.seed),
         server=config.server,
@@ -48,10 +54,41 @@ def build_serving_context(
     )
 
 
-def _load_chat_template(config: Config, model_info: ModelInfo, tokenizer: ModelTokenizer) -> ChatTemplate | None:
-    source = find_chat_template(model_info, config.model.chat_template)
-    if source is None:
+def _choose_format(
+    config: Config, model_info: ModelInfo, sources: TemplateSources | None, tokenizer: ModelTokenizer
+) -> OutputFormat:
+    model = config.model
+    chosen = choose_format(
+        None if sources is None else sources.all,
+        model.tool_call_parser,
+        model.reasoning_parser,
+        tokenizer.special_tokens,
+    )
+    if model_info.runner == "generate":
+        logger.info(
+            "answers are read for tool calls (%s) and for reasoning (%s)",
+            _describe(chosen.tools, "--tool-call-parser", model.tool_call_parser),
+            _describe(chosen.reasoning, "--reasoning-parser", model.reasoning_parser),
+        )
+    return chosen
+
+
+def _describe(chosen: ToolFormat | ReasoningFormat | None, flag: str, value: str) -> str:
+    reason = "by the chat template" if value == "auto" else f"by {flag}"
+    return f"{'none' if chosen is None else chosen.name}, {reason}"
+
+
+def _build_renderer(
+    model_info: ModelInfo, sources: TemplateSources | None, tokenizer: ModelTokenizer, output_format: OutputFormat
+) -> Renderer:
+    if sources is None:
         if model_info.runner == "generate":
             logger.warning("the model has no chat template: /v1/chat/completions needs --chat-template FILE")
-        return None
-    return ChatTemplate(source, tokenizer.special_tokens, tokenizer.special.named)
+        return Renderer(tokenizer, None, model_info.vocab_size)
+    tools = output_format.tools
+    syntax = JSON_SYNTAX if tools is None or tools.syntax is None else tools.syntax
+    chat, for_tools = (
+        None if source is None else ChatTemplate(source, tokenizer.special_tokens, tokenizer.special.named, syntax)
+        for source in (sources.chat, sources.tools)
+    )
+    return Renderer(tokenizer, chat, model_info.vocab_size, for_tools)

@@ -4,31 +4,33 @@
 their own for the answer.
 """
 
+import functools
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engined.errors import RequestError
 from engined.frontend.api.chat import ChatCompletionRequest
 from engined.frontend.output.logprobs import LogprobFormatter
-from engined.frontend.output.request_state import OutputOptions
-from engined.frontend.rendering.chat_template import ChatOptions, content_texts
+from engined.frontend.parsing.formats import new_parser
+from engined.frontend.parsing.parser import ParserContext
+from engined.frontend.parsing.start_state import StartState
+from engined.frontend.rendering.messages import content_text
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras
 from engined.frontend.serving.chat_format import ChatFormatter, ChatShape
 from engined.frontend.serving.chat_messages import to_template_messages
-from engined.frontend.serving.checks import (
-    check_common,
-    check_logprobs,
-    check_max_tokens,
-    resolve_time_limits,
-    truncation_side,
-)
+from engined.frontend.serving.chat_settings import resolve_chat_options, resolve_chat_settings
+from engined.frontend.serving.checks import truncation_side
+from engined.frontend.serving.constraints import resolve_constraint
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation, ResponseFormatter, Usage
-from engined.frontend.serving.requests import build_requests
-from engined.frontend.serving.sampling import LogprobsWanted, resolve_num_choices, resolve_output_options
-from engined.frontend.serving.time_limits import TimeLimits
+from engined.frontend.serving.parsed_choices import MessageParsing
+from engined.frontend.serving.reasoning import Constrained, reasoning_spec, start_state
+from engined.frontend.serving.requests import OutputRules, build_requests
+from engined.frontend.serving.tool_constraint import resolve_answer_grammar
+from engined.frontend.serving.tools import ToolUse, resolve_tools
+from engined.protocol.grammar import GrammarSpec
+from engined.protocol.reasoning import ReasoningSpec
 from engined.protocol.sampling import SamplingParams
 
 
@@ -47,17 +49,8 @@ class ChatResult:
     """As resolved for the first choice: `max_tokens` is what the context really leaves."""
     logprobs: LogprobFormatter | None
     """Given if the request asked for log-probabilities of the answer or of the prompt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ChatSettings:
-    """What a request asks for besides the prompt and the sampling."""
-
-    num_choices: int
-    logprobs: LogprobsWanted
-    max_tokens: int | None
-    options: OutputOptions
-    time_limits: TimeLimits
+    parsing: MessageParsing
+    """How reasoning, content and calls are found in the answers."""
 
 
 MakeFormatter = Callable[[ChatResult], ResponseFormatter]
@@ -83,11 +76,14 @@ class ChatServing:
         An API with ids and answers of its own gives `response_id`, which must be new, and `make_formatter`.
         """
         context = self._context
-        settings = self._resolve_settings(request)
-        grammar = await context.resolve_grammar(request)
+        tools = self._check_request(request)
+        settings = resolve_chat_settings(request, tools, context)
+        grammar = await resolve_answer_grammar(resolve_constraint(request), tools, context)
         engine_input = await self.render(request, min_output_tokens=1)
         room = context.engine.require_ready().max_model_len - len(engine_input.prompt_token_ids)
         sampling = context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
+        state = self._start_state(request, engine_input)
+        reasoning = self._reasoning_spec(state, settings.reasoning_budget, tools, grammar)
         result = ChatResult(
             response_id=response_id or f"chatcmpl-{uuid.uuid4().hex}",
             created=int(time.time()),
@@ -96,6 +92,7 @@ class ChatServing:
             engine_input=engine_input,
             sampling=sampling,
             logprobs=self._logprob_formatter(request),
+            parsing=self._parsing(request, tools, state),
         )
         return Generation(
             response_id=result.response_id,
@@ -107,7 +104,7 @@ class ChatServing:
                 settings.num_choices,
                 request.priority or 0,
                 arrival_time,
-                grammar,
+                OutputRules(grammar=grammar, reasoning=reasoning),
             ),
             choices_per_prompt=settings.num_choices,
             options=settings.options,
@@ -122,10 +119,12 @@ class ChatServing:
 
         For routes that take the body of a generation and compute its prompt only.
         """
-        settings = self._resolve_settings(request)
-        room = self._context.engine.require_ready().max_model_len
-        self._context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
-        await self._context.resolve_grammar(request)
+        context = self._context
+        tools = self._check_request(request)
+        settings = resolve_chat_settings(request, tools, context)
+        room = context.engine.require_ready().max_model_len
+        context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
+        await resolve_answer_grammar(resolve_constraint(request), tools, context)
 
     async def render(self, request: ChatCompletionRequest, *, min_output_tokens: int) -> EngineInput:
         """The prompt of a conversation, which leaves room in the context for at least `min_output_tokens`.
@@ -142,7 +141,8 @@ class ChatServing:
         )
         max_model_len = self._context.engine.require_ready().max_model_len
         messages = to_template_messages(request.messages)
-        return await self._context.renderer.render_chat(messages, self._chat_options(request), extras, max_model_len)
+        options = resolve_chat_options(request, self._resolve_tools(request), self._context)
+        return await self._context.renderer.render_chat(messages, options, extras, max_model_len)
 
     async def tokenize(self, request: ChatCompletionRequest) -> EngineInput:
         """The prompt of a conversation, untruncated, even if it does not fit the context: for those who count.
@@ -152,55 +152,47 @@ class ChatServing:
         extras = PromptExtras(param="messages", add_bos=request.add_special_tokens is not False)
         max_model_len = self._context.engine.require_ready().max_model_len
         messages = to_template_messages(request.messages)
-        return await self._context.renderer.tokenize_chat(messages, self._chat_options(request), extras, max_model_len)
+        options = resolve_chat_options(request, self._resolve_tools(request), self._context)
+        return await self._context.renderer.tokenize_chat(messages, options, extras, max_model_len)
 
-    def _resolve_settings(self, request: ChatCompletionRequest) -> _ChatSettings:
+    def _check_request(self, request: ChatCompletionRequest) -> ToolUse:
+        """Check what is refused first, whatever else is wrong; what the request makes of tools."""
         context = self._context
         context.require_runner("generate", "/v1/chat/completions")
         context.check_model(request.model)
         context.engine.require_ready()
-        check_common(request, has_priority=context.has_priority)
-        return _ChatSettings(
-            num_choices=resolve_num_choices(request),
-            logprobs=self._resolve_logprobs(request),
-            max_tokens=_resolve_max_tokens(request),
-            options=resolve_output_options(request, context.server.stream_interval),
-            time_limits=resolve_time_limits(request),
+        return self._resolve_tools(request)
+
+    def _resolve_tools(self, request: ChatCompletionRequest) -> ToolUse:
+        return resolve_tools(request, self._context.output_format.tools)
+
+    def _start_state(self, request: ChatCompletionRequest, engine_input: EngineInput) -> StartState:
+        continued = None
+        if request.continue_final_message:
+            continued = content_text(to_template_messages(request.messages)[-1])
+        return start_state(self._context.output_format.reasoning, engine_input.prompt_text or "", continued)
+
+    def _reasoning_spec(
+        self, state: StartState, budget: int | None, tools: ToolUse, grammar: GrammarSpec | None
+    ) -> ReasoningSpec | None:
+        constrained: Constrained = "nothing"
+        if grammar is not None:
+            constrained = "content" if tools.mode == "none" else "calls"
+        return reasoning_spec(self._context.output_format.reasoning, state, budget, constrained)
+
+    def _parsing(self, request: ChatCompletionRequest, tools: ToolUse, state: StartState) -> MessageParsing:
+        output_format, tokenizer = self._context.output_format, self._context.renderer.tokenizer
+        parser_context = ParserContext(
+            tools={tool.name: tool.parameters for tool in tools.callable}, is_reasoning_open=state == "open"
         )
-
-    def _resolve_logprobs(self, request: ChatCompletionRequest) -> LogprobsWanted:
-        max_logprobs = self._context.server.max_logprobs
-        top_logprobs = check_logprobs("top_logprobs", request.top_logprobs, max_logprobs)
-        if top_logprobs is not None and not request.logprobs:
-            raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
-        prompt = check_logprobs("prompt_logprobs", request.prompt_logprobs, max_logprobs)
-        return LogprobsWanted(generated=(top_logprobs or 0) if request.logprobs else None, prompt=prompt)
-
-    def _chat_options(self, request: ChatCompletionRequest) -> ChatOptions:
-        continues = bool(request.continue_final_message)
-        if continues and request.add_generation_prompt:
-            raise RequestError(
-                "continue_final_message continues the last message, add_generation_prompt begins a new one: "
-                "set add_generation_prompt to false",
-                param="continue_final_message",
-            )
-        kwargs = dict(request.chat_template_kwargs or {})
-        if request.reasoning_effort is not None:
-            kwargs["reasoning_effort"] = request.reasoning_effort
-        template = self._context.renderer.chat_template
-        known = template.variables if template is not None else frozenset()
-        for name in kwargs:
-            if name not in known:
-                param = "reasoning_effort" if name == "reasoning_effort" else f"chat_template_kwargs.{name[:64]}"
-                raise RequestError(
-                    f"{param}: the model's chat template has no such variable; leave it out",
-                    param=param,
-                    code="unsupported_parameter",
-                )
-        return ChatOptions(
-            add_generation_prompt=not continues and request.add_generation_prompt is not False,
-            continue_final_message=continues,
-            template_kwargs=kwargs,
+        return MessageParsing(
+            new_parser=functools.partial(new_parser, output_format, parser_context),
+            count_tokens=lambda text: len(tokenizer.encode(text)),
+            has_parallel_calls=tools.is_parallel,
+            includes_reasoning=request.include_reasoning is not False or not output_format.finds_reasoning,
+            reports_tool_calls=not tools.is_named,
+            call_ids="random" if output_format.tools is None else output_format.tools.call_ids,
+            num_earlier_calls=sum(len(message.tool_calls or ()) for message in request.messages),
         )
 
     def _logprob_formatter(self, request: ChatCompletionRequest) -> LogprobFormatter | None:
@@ -210,27 +202,22 @@ class ChatServing:
         return LogprobFormatter(self._context.renderer.tokenizer, request.top_logprobs or 0, tokens_as_ids)
 
 
-def _resolve_max_tokens(request: ChatCompletionRequest) -> int | None:
-    check_max_tokens("max_tokens", request.max_tokens, 1)
-    check_max_tokens("max_completion_tokens", request.max_completion_tokens, 1)
-    return request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
-
-
 def _make_chat_formatter(request: ChatCompletionRequest, result: ChatResult) -> ChatFormatter:
     stream_options = request.stream_options
-    last = to_template_messages(request.messages[-1:])[0]
-    echoes = bool(request.echo) and last["role"] == "assistant"
+    last = request.messages[-1:] if request.echo and request.messages[-1].role == "assistant" else []
     shape = ChatShape(
         response_id=result.response_id,
         created=result.created,
         model=result.model,
         num_choices=result.num_choices,
-        echo_text="\n".join(content_texts(last["content"])) if echoes else "",
-        has_logprobs=bool(request.logprobs),
+        echo_text="".join(map(content_text, to_template_messages(last))) if last else "",
+        # Those of the reasoning would tell what it says.
+        has_logprobs=bool(request.logprobs) and result.parsing.includes_reasoning,
         has_prompt_logprobs=request.prompt_logprobs is not None,
+        has_token_ids=bool(request.return_token_ids) and result.parsing.includes_reasoning,
         prompt_token_ids=result.engine_input.prompt_token_ids if request.return_token_ids else None,
         prompt_text=result.engine_input.prompt_text if request.return_prompt_text else None,
         include_usage=bool(stream_options is not None and stream_options.include_usage),
         continuous_usage=bool(stream_options is not None and stream_options.continuous_usage_stats),
     )
-    return ChatFormatter(shape, result.logprobs)
+    return ChatFormatter(shape, result.logprobs, result.parsing)

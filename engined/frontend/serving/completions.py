@@ -20,7 +20,7 @@ from engined.frontend.serving.checks import (
 from engined.frontend.serving.completion_format import CompletionFormatter, CompletionShape, EchoedPrompt
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation, Usage
-from engined.frontend.serving.requests import build_requests
+from engined.frontend.serving.requests import OutputRules, build_requests
 from engined.frontend.serving.sampling import LogprobsWanted, resolve_num_choices, resolve_output_options
 from engined.tokenization.tokenizer import ModelTokenizer
 
@@ -65,7 +65,13 @@ class CompletionServing:
             response_id=response_id,
             label=request.request_id or label,
             requests=build_requests(
-                response_id, inputs, samplings, num_choices, request.priority or 0, arrival_time, grammar
+                response_id,
+                inputs,
+                samplings,
+                num_choices,
+                request.priority or 0,
+                arrival_time,
+                OutputRules(grammar=grammar),
             ),
             choices_per_prompt=num_choices,
             options=options,

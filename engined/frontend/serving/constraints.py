@@ -166,9 +166,14 @@ def _from_schema(schema: Any, param: str, *, any_whitespace: bool = True) -> Con
     return Constraint(grammar=spec, param=param)
 
 
-def _dump(value: Any, param: str) -> str:
+def check_depth(value: Any, param: str) -> None:
+    """Raises RequestError for a JSON value of more than MAX_DEPTH levels."""
     if _is_deeper(value, MAX_DEPTH):
         raise _too_deep(param)
+
+
+def _dump(value: Any, param: str) -> str:
+    check_depth(value, param)
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:  # only what a Python caller gives can hold more than JSON does

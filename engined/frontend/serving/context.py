@@ -8,6 +8,7 @@ from engined.config.schema import ServerConfig
 from engined.errors import RequestError
 from engined.frontend.api.fields import GenerationFields
 from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.parsing.format import OutputFormat
 from engined.frontend.rendering.grammar_checker import GrammarChecker
 from engined.frontend.rendering.renderer import Renderer
 from engined.frontend.serving.constraints import resolve_constraint
@@ -26,6 +27,8 @@ class ServingContext:
     model_info: ModelInfo
     engine: AsyncLLM
     renderer: Renderer
+    output_format: OutputFormat
+    """What is looked for in answers."""
     grammar_checker: GrammarChecker
     sampling: SamplingResolver
     server: ServerConfig

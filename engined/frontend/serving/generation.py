@@ -55,6 +55,8 @@ class Usage:
     num_prompt_tokens: int
     num_completion_tokens: int = 0
     num_cached_tokens: int = 0
+    num_reasoning_tokens: int = 0
+    """Of the completion tokens, those of reasoning; counted when a choice ends."""
 
     def add(self, output: ChoiceOutput, choices_per_prompt: int) -> None:
         """Count one delta; cached tokens count for the first choice of each prompt."""

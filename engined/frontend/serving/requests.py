@@ -1,13 +1,22 @@
 """From prepared prompts to engine requests: every choice of every prompt is one sequence. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from engined.frontend.rendering.renderer import EngineInput
 from engined.frontend.serving.sampling import choice_seed
 from engined.protocol.engine import EngineCoreRequest
 from engined.protocol.grammar import GrammarSpec
+from engined.protocol.reasoning import ReasoningSpec
 from engined.protocol.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRules:
+    """What the engine makes sure of in the output of each sequence."""
+
+    grammar: GrammarSpec | None = None
+    reasoning: ReasoningSpec | None = None
 
 
 def build_requests(
@@ -17,11 +26,11 @@ def build_requests(
     num_choices: int,
     priority: int,
     arrival_time: float,
-    grammar: GrammarSpec | None,
+    rules: OutputRules,
 ) -> list[EngineCoreRequest]:
     """`num_choices` sequences for each prompt; choice k of prompt p is number p * num_choices + k.
 
-    `samplings[p]` are the settings of prompt p; `grammar` holds for all.
+    `samplings[p]` are the settings of prompt p; `rules` hold for all.
     """
     return [
         EngineCoreRequest(
@@ -31,7 +40,8 @@ def build_requests(
             arrival_time=arrival_time,
             priority=priority,
             cache_salt=engine_input.cache_salt,
-            grammar=grammar,
+            grammar=rules.grammar,
+            reasoning=rules.reasoning,
         )
         for prompt_index, engine_input in enumerate(inputs)
         for choice in range(num_choices)

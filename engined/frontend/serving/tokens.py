@@ -16,7 +16,7 @@ from engined.frontend.rendering.renderer import EngineInput, PromptExtras
 from engined.frontend.serving.chat import ChatServing
 from engined.frontend.serving.context import ServingContext
 
-CHAT_ONLY = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+CHAT_ONLY = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools")
 
 
 class TokenServing:
@@ -79,4 +79,5 @@ def _to_chat(request: TokenizeRequest) -> ChatCompletionRequest:
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
         chat_template_kwargs=request.chat_template_kwargs,
+        tools=request.tools,
     )

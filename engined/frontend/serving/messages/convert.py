@@ -1,32 +1,36 @@
-"""From the bodies of /v1/messages to chat completions. Pure; raises RequestError that names Anthropic's own field."""
+"""From the bodies of /v1/messages to chat completions, and errors back. Pure.
 
-from collections.abc import Sequence
+Each RequestError names the field as Anthropic does.
+"""
+
+import re
+
+import msgspec
 
 from engined.errors import RequestError
-from engined.frontend.api.chat import ChatCompletionRequest, ChatMessage, ContentPart
+from engined.frontend.api.chat import ChatCompletionRequest
+from engined.frontend.api.constraints import JsonSchemaFormat, ResponseFormat
 from engined.frontend.api.fields import MAX_STOP_STRING_LENGTH, MAX_STOP_STRINGS
-from engined.frontend.api.messages import (
-    NO_MEDIA,
-    NO_THINKING,
-    NO_TOOLS,
-    InputMessage,
-    MessageBlock,
-    MessagesRequest,
-    PromptFields,
+from engined.frontend.api.messages import MessagesRequest, PromptFields
+from engined.frontend.serving.messages.conversation import continues_answer, to_chat_messages
+from engined.frontend.serving.messages.reasoning import ReasoningAbilities, resolve_reasoning
+from engined.frontend.serving.messages.tools import to_chat_tools, to_tool_choice
+
+_OWN_NAMES = (
+    (r"tools\[(\d+)\]\.function\.parameters", r"tools[\1].input_schema"),
+    (r"tools\[(\d+)\]\.function", r"tools[\1]"),
+    (r"response_format(\.json_schema)?", "output_config.format"),
+    (r"thinking_token_budget", "thinking.budget_tokens"),
+    (r"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
 )
-from engined.frontend.api.parser import check_refused, refused_fields, unsupported
-
-ROLES = ("user", "assistant", "system")
-_REFUSED_IN_BLOCK = refused_fields(MessageBlock)
+"""Patterns of what a field of the chat request is called, and its name here."""
 
 
-def to_chat_request(request: MessagesRequest) -> ChatCompletionRequest:
+def to_chat_request(request: MessagesRequest, abilities: ReasoningAbilities) -> ChatCompletionRequest:
     """The same request as /v1/chat/completions takes it, checked where the names of the two differ."""
     _check_stop_sequences(request.stop_sequences)
-    return ChatCompletionRequest(
-        model=request.model,
-        messages=to_chat_messages(request),
-        continue_final_message=continues_answer(request),
+    return msgspec.structs.replace(
+        to_chat_prompt(request, abilities),
         stream=request.stream,
         max_tokens=request.max_tokens,
         temperature=request.temperature,
@@ -36,62 +40,43 @@ def to_chat_request(request: MessagesRequest) -> ChatCompletionRequest:
     )
 
 
-def to_chat_messages(request: PromptFields) -> list[ChatMessage]:
-    """The conversation; `system` is its first message, and neighbours of one role are one message."""
-    if not request.messages:
-        raise RequestError("messages must hold at least one message", param="messages")
-    system = _to_parts(request.system, "system") if request.system is not None else []
-    turns = [("system", system)] if system else []
-    for index, message in enumerate(request.messages):
-        where = f"messages[{index}]"
-        _check_role(message, where)
-        parts = _to_parts(message.content, f"{where}.content")
-        if turns and turns[-1][0] == message.role:
-            turns[-1][1].extend(parts)
-        else:
-            turns.append((message.role, parts))
-    return [ChatMessage(role=role, content=_to_content(parts)) for role, parts in turns]
+def to_chat_prompt(request: PromptFields, abilities: ReasoningAbilities) -> ChatCompletionRequest:
+    """What the two endpoints have in common."""
+    choice = request.tool_choice
+    reasoning = resolve_reasoning(request, abilities)
+    return ChatCompletionRequest(
+        model=request.model,
+        messages=to_chat_messages(request),
+        continue_final_message=continues_answer(request),
+        tools=to_chat_tools(request.tools),
+        tool_choice=to_tool_choice(choice, request.tools),
+        parallel_tool_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
+        response_format=_response_format(request),
+        include_reasoning=reasoning.include_reasoning,
+        reasoning_effort=reasoning.reasoning_effort,
+        thinking_token_budget=reasoning.thinking_token_budget,
+        chat_template_kwargs=reasoning.chat_template_kwargs,
+    )
 
 
-def continues_answer(request: PromptFields) -> bool:
-    """Whether the last message is the beginning of the answer."""
-    return bool(request.messages) and request.messages[-1].role == "assistant"
+def rename_fields(error: RequestError) -> RequestError:
+    """An error of the chat request, in which fields have the names that they have here."""
+    message, param = str(error), error.param
+    for pattern, own_name in _OWN_NAMES:
+        message = re.sub(pattern, own_name, message)
+        param = None if param is None else re.sub(pattern, own_name, param)
+    return RequestError(message, param=param, code=error.code, status=error.status, type=error.type)
 
 
-def _check_role(message: InputMessage, where: str) -> None:
-    if message.role not in ROLES:
-        raise RequestError(
-            f"{where}.role must be one of {', '.join(ROLES)}, not {message.role[:64]!r}", param=f"{where}.role"
-        )
-
-
-def _to_parts(content: str | list[MessageBlock], where: str) -> list[str]:
-    """The texts of all blocks."""
-    if isinstance(content, str):
-        return [content]
-    if not content and where != "system":
-        raise RequestError(f"{where} is empty: send a text, or at least one text block", param=where)
-    return [_block_text(block, f"{where}[{index}]") for index, block in enumerate(content)]
-
-
-def _block_text(block: MessageBlock, where: str) -> str:
-    if block.type != "text":
-        raise unsupported(f"{where}.type", f"blocks of type {block.type[:64]!r} cannot be read; {_remedy(block.type)}")
-    check_refused(block, _REFUSED_IN_BLOCK, where)
-    if block.text is None:
-        raise RequestError(f"{where}.text is required", param=f"{where}.text", code="missing_required_parameter")
-    return block.text
-
-
-def _to_content(parts: Sequence[str]) -> str | list[ContentPart]:
-    return parts[0] if len(parts) == 1 else [ContentPart(type="text", text=text) for text in parts]
-
-
-def _remedy(block_type: str) -> str:
-    """What to do instead of sending a block of this type."""
-    if "tool" in block_type:
-        return NO_TOOLS
-    return NO_THINKING if "thinking" in block_type else NO_MEDIA
+def _response_format(request: PromptFields) -> ResponseFormat | None:
+    newer = None if request.output_config is None else request.output_config.format
+    older = request.output_format
+    if newer is not None and older is not None:
+        raise RequestError("output_format is the older name of output_config.format: send one", param="output_format")
+    wanted = newer or older
+    if wanted is None:
+        return None
+    return ResponseFormat(type="json_schema", json_schema=JsonSchemaFormat(schema=wanted.schema))
 
 
 def _check_stop_sequences(stop_sequences: list[str] | None) -> None:

@@ -3,15 +3,14 @@ called by the route."""
 
 import uuid
 
-from engined.frontend.api.messages import CountTokensRequest, MessagesRequest
-from engined.frontend.rendering.chat_template import ChatOptions
-from engined.frontend.rendering.renderer import PromptExtras
+from engined.errors import ContextLengthError, RequestError
+from engined.frontend.api.messages import CountTokensRequest, MessagesRequest, PromptFields
 from engined.frontend.serving.chat import ChatResult, ChatServing
-from engined.frontend.serving.chat_messages import to_template_messages
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation
-from engined.frontend.serving.messages.convert import continues_answer, to_chat_messages, to_chat_request
+from engined.frontend.serving.messages.convert import rename_fields, to_chat_prompt, to_chat_request
 from engined.frontend.serving.messages.formatter import MessageFormatter
+from engined.frontend.serving.messages.reasoning import ReasoningAbilities
 
 
 class MessagesServing:
@@ -26,26 +25,37 @@ class MessagesServing:
         self._context.require_runner("generate", "/v1/messages")
 
         def make_formatter(result: ChatResult) -> MessageFormatter:
-            return MessageFormatter(result.response_id, result.model, label)
+            return MessageFormatter(result.response_id, result.model, label, result.parsing)
 
-        return await self._chat.prepare(
-            to_chat_request(request),
-            arrival_time,
-            label,
-            response_id=f"msg_{uuid.uuid4().hex}",
-            make_formatter=make_formatter,
-        )
+        chat_request = to_chat_request(request, self._abilities(request))
+        try:
+            return await self._chat.prepare(
+                chat_request,
+                arrival_time,
+                label,
+                response_id=f"msg_{uuid.uuid4().hex}",
+                make_formatter=make_formatter,
+            )
+        except ContextLengthError:
+            raise
+        except RequestError as error:
+            raise rename_fields(error) from error
 
     async def count_tokens(self, request: CountTokensRequest) -> int:
         """Tokens of the prompt, also of one that the context cannot hold. Raises RequestError."""
-        context = self._context
-        context.require_runner("generate", "/v1/messages/count_tokens")
-        context.check_model(request.model)
-        messages = to_template_messages(to_chat_messages(request))
-        continues = continues_answer(request)
-        options = ChatOptions(add_generation_prompt=not continues, continue_final_message=continues)
-        max_model_len = context.engine.require_ready().max_model_len
-        engine_input = await context.renderer.tokenize_chat(
-            messages, options, PromptExtras(param="messages"), max_model_len
-        )
+        self._context.require_runner("generate", "/v1/messages/count_tokens")
+        self._context.check_model(request.model)
+        chat_request = to_chat_prompt(request, self._abilities(request))
+        try:
+            engine_input = await self._chat.tokenize(chat_request)
+        except RequestError as error:
+            raise rename_fields(error) from error
         return len(engine_input.prompt_token_ids)
+
+    def _abilities(self, request: PromptFields) -> ReasoningAbilities:
+        context = self._context
+        shows_tools = bool(request.tools) and (request.tool_choice is None or request.tool_choice.type != "none")
+        return ReasoningAbilities(
+            has_format=context.output_format.reasoning is not None,
+            template_variables=context.renderer.template_variables(has_tools=shows_tools),
+        )

@@ -1,5 +1,6 @@
 """From a request of /v1/responses to one of /v1/chat/completions, and its errors back. Frontend process; pure."""
 
+import re
 from collections.abc import Sequence
 
 from engined.errors import ContextLengthError, RequestError
@@ -11,20 +12,26 @@ from engined.frontend.api.response_object import (
     JsonSchemaTextFormat,
     PlainTextFormat,
     Response,
+    ResponseReasoning,
     ResponseTextConfig,
     ResponseTextFormat,
 )
 from engined.frontend.api.responses import LOGPROBS, ReasoningConfig, ResponsesRequest, TextConfig, TextFormat
 from engined.frontend.serving.chat import ChatResult
 from engined.frontend.serving.checks import check_max_tokens
+from engined.frontend.serving.responses.tools import parse_tool_choice, parse_tools, to_chat_tool_choice, to_chat_tools
 
-_OWN_NAMES = {
-    "messages": "input",
-    "max_completion_tokens": "max_output_tokens",
-    "response_format.json_schema": "text.format",
-    "response_format": "text.format",
-}
-"""What a field of the chat request is called here; the longer name comes first."""
+_OWN_NAMES = tuple(
+    (re.compile(pattern), own_name)
+    for pattern, own_name in (
+        (r"\bresponse_format(\.json_schema)?\b", "text.format"),
+        (r"\breasoning_effort\b", "reasoning.effort"),
+        (r"\b(tools\[\d+\])\.function\b", r"\1"),
+        (r"\b(tool_choice)\.(function|allowed_tools)\b", r"\1"),
+        (r"\bmax(_completion)?_tokens\b", "max_output_tokens"),
+    )
+)
+"""What the fields of the chat request are called here."""
 _REFUSED_IN_TEXT = refused_fields(TextConfig)
 _REFUSED_IN_REASONING = refused_fields(ReasoningConfig)
 
@@ -36,6 +43,13 @@ def check_request(request: ResponsesRequest) -> None:
         raise RequestError("stream_options is only allowed with stream: true", param="stream_options")
     if request.top_logprobs and not wants_logprobs(request):
         raise RequestError(f'top_logprobs needs include: ["{LOGPROBS}"]', param="top_logprobs")
+    if wants_logprobs(request) and request.tools and request.tool_choice != "none":
+        raise RequestError(
+            f"include: {LOGPROBS} is not available with tools, because calls have no place for it; leave it out, or "
+            "use the logprobs of /v1/chat/completions",
+            param="include",
+            code="unsupported_parameter",
+        )
     if request.reasoning is not None:
         check_refused(request.reasoning, _REFUSED_IN_REASONING, "reasoning")
     if request.text is not None:
@@ -75,6 +89,11 @@ def to_chat_request(request: ResponsesRequest, messages: Sequence[ChatMessage]) 
         chat_template_kwargs=request.chat_template_kwargs,
         response_format=_response_format(request),
         structured_outputs=request.structured_outputs,
+        tools=to_chat_tools(parse_tools(request.tools)),
+        tool_choice=to_chat_tool_choice(parse_tool_choice(request.tool_choice)),
+        parallel_tool_calls=request.parallel_tool_calls,
+        reasoning_effort=_effort(request),
+        thinking_token_budget=request.thinking_token_budget,
     )
 
 
@@ -96,12 +115,19 @@ def begun_response(request: ResponsesRequest, result: ChatResult, *, is_stored: 
         top_logprobs=request.top_logprobs or 0,
         truncation=request.truncation or "disabled",
         text=ResponseTextConfig(format=_text_format(request)),
+        reasoning=ResponseReasoning(effort=_effort(request)),
+        tools=parse_tools(request.tools),
+        tool_choice=parse_tool_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_tool_calls=request.max_tool_calls,
         user=request.user,
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
     )
+
+
+def _effort(request: ResponsesRequest) -> str | None:
+    return None if request.reasoning is None else request.reasoning.effort
 
 
 def _response_format(request: ResponsesRequest) -> ResponseFormat | None:
@@ -136,10 +162,11 @@ def _asked_format(request: ResponsesRequest) -> TextFormat | None:
 def rename_param(error: RequestError, request: ResponsesRequest) -> RequestError:
     """An error of the chat request, with the name that the field has here."""
     param, message = error.param, str(error)
-    for chat_name, own_name in _OWN_NAMES.items():
-        if param is not None and (param == chat_name or param.startswith(f"{chat_name}.")):
-            param = own_name + param.removeprefix(chat_name)
-        message = message.replace(chat_name, own_name) if own_name == "text.format" else message
+    for pattern, own_name in _OWN_NAMES:
+        param = None if param is None else pattern.sub(own_name, param)
+        message = pattern.sub(own_name, message)
+    if param is not None and re.match(r"messages\b", param):
+        param = "input"
     if isinstance(error, ContextLengthError):
         hint = "" if request.truncation == "auto" else ', or set truncation to "auto" to drop the oldest items'
         return ContextLengthError(f"{message}{hint}", param or "input")

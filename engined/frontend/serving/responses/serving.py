@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engined.errors import ContextLengthError, RequestError
-from engined.frontend.api.chat import ChatCompletionRequest, ChatMessage
+from engined.frontend.api.chat import ChatCompletionRequest
+from engined.frontend.api.response_items import Item
 from engined.frontend.api.responses import ResponsesRequest
 from engined.frontend.serving.chat import ChatResult, ChatServing
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation, ResponseFormatter
 from engined.frontend.serving.responses.conversion import begun_response, check_request, rename_param, to_chat_request
 from engined.frontend.serving.responses.formatter import ResponsesFormatter
-from engined.frontend.serving.responses.items import parse_input, to_message
+from engined.frontend.serving.responses.items import check_results, parse_input
 from engined.frontend.serving.responses.store import ResponseRecord, ResponseStore, StoredItem
+from engined.frontend.serving.responses.turns import find_starts, to_messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class ResponsesServing:
         def make_formatter(result: ChatResult) -> ResponseFormatter:
             record = ResponseRecord(store=self._store, owner=caller.owner, input_items=tuple(items))
             response = begun_response(request, result, is_stored=is_stored)
-            return ResponsesFormatter(response, result.logprobs, record if is_stored else None)
+            return ResponsesFormatter(response, result, record if is_stored else None)
 
         try:
             return await self._chat.prepare(
@@ -86,10 +88,13 @@ class ResponsesServing:
         """The items that the model gets to see, and the chat request that holds them."""
         self._context.require_runner("generate", "/v1/responses")
         check_request(request)
-        items = [*self._earlier_items(request, owner), *map(StoredItem.pack, parse_input(request.input))]
-        messages = [to_message(item.unpack()) for item in items]
-        start = await self._find_start(request, messages) if request.truncation == "auto" else 0
-        return items[start:], to_chat_request(request, messages[start:])
+        earlier = self._earlier_items(request, owner)
+        new = parse_input(request.input)
+        items = [*(item.unpack() for item in earlier), *new]
+        check_results(new, items[: len(earlier)])
+        start = await self._find_start(request, items) if request.truncation == "auto" else 0
+        stored = [*earlier, *map(StoredItem.pack, new)]
+        return stored[start:], to_chat_request(request, to_messages(items[start:]))
 
     def _earlier_items(self, request: ResponsesRequest, owner: bytes) -> Sequence[StoredItem]:
         if request.previous_response_id is None:
@@ -108,28 +113,25 @@ class ResponsesServing:
             raise RequestError(f"{param}: that response failed; continue the one before it", param=param)
         return response.conversation
 
-    async def _find_start(self, request: ResponsesRequest, messages: list[ChatMessage]) -> int:
-        """How many of the oldest messages to leave out, so that the prompt leaves room for the answer.
-
-        No conversation begins with an answer whose question was left out; the last message always stays.
-        """
-        starts = [0, *(index for index, message in enumerate(messages) if index and message.role != "assistant")]
+    async def _find_start(self, request: ResponsesRequest, items: Sequence[Item]) -> int:
+        """How many of the oldest items to leave out, so that the prompt leaves room for the answer."""
+        starts = find_starts(items)
         low, high = 0, len(starts) - 1
         probe = 0  # most conversations fit as they are
         while low < high:
-            if await self._fits(request, messages[starts[probe] :]):
+            if await self._fits(request, items[starts[probe] :]):
                 high = probe
             else:
                 low = probe + 1
             probe = (low + high) // 2
         return starts[low]
 
-    async def _fits(self, request: ResponsesRequest, messages: Sequence[ChatMessage]) -> bool:
+    async def _fits(self, request: ResponsesRequest, items: Sequence[Item]) -> bool:
         max_model_len = self._context.engine.require_ready().max_model_len
         wanted = request.max_output_tokens or max_model_len // 4
         min_output_tokens = min(wanted, max_model_len // 2)
         try:
-            await self._chat.render(to_chat_request(request, messages), min_output_tokens=min_output_tokens)
+            await self._chat.render(to_chat_request(request, to_messages(items)), min_output_tokens=min_output_tokens)
         except ContextLengthError:
             return False
         except RequestError as error:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engined.errors import RequestError
-from engined.frontend.api.response_object import MessageItem, Response, ResponseStatus
+from engined.frontend.api.response_items import Item, OutputItem
+from engined.frontend.api.response_object import Response, ResponseStatus
 
+_ITEM_DECODER: msgspec.json.Decoder[Item] = msgspec.json.Decoder(Item)
 RESPONSE_OVERHEAD = 1024
 ITEM_OVERHEAD = 512
 POINTER_SIZE = 8
@@ -27,13 +29,13 @@ class StoredItem:
     data: bytes
 
     @classmethod
-    def pack(cls, item: MessageItem) -> "StoredItem":
+    def pack(cls, item: Item) -> "StoredItem":
         """Store `item`."""
         return cls(id=item.id, data=msgspec.json.encode(item))
 
-    def unpack(self) -> MessageItem:
+    def unpack(self) -> Item:
         """The item."""
-        return msgspec.json.decode(self.data, type=MessageItem)
+        return _ITEM_DECODER.decode(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ class ResponseRecord:
     owner: bytes
     input_items: tuple[StoredItem, ...]
 
-    def save(self, response: Response, output: Sequence[MessageItem]) -> None:
+    def save(self, response: Response, output: Sequence[OutputItem]) -> None:
         """Keep the response, which has ended, and the items that the next turn sees as its output."""
         stored = StoredResponse(
             owner=self.owner,
