@@ -89,3 +89,8 @@ class OutputFormat:
     tools: ToolFormat | None = None
     kept_tokens: frozenset[str] = field(default_factory=frozenset)
     """Special tokens of the model's tokenizer that must stay in the text, because a parser looks for them."""
+
+    @property
+    def finds_reasoning(self) -> bool:
+        """Whether reasoning is told apart from the answer."""
+        return self.reasoning is not None or (self.tools is not None and self.tools.parses_reasoning)
