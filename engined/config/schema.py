@@ -124,7 +124,14 @@ class ParallelConfig:
         "Compute threads of one rank. Default: the CPUs that affinity and cgroup allow, divided by the ranks.",
         minimum=1,
     )
-    startup_timeout: float = option(600.0, "Seconds that the engine may take to load.", minimum=1)
+    startup_timeout: float = option(
+        120.0, "Seconds that a process may load without a sign of progress, before it counts as stuck.", minimum=1
+    )
+    step_timeout: float = option(
+        120.0,
+        "Seconds that one step of the engine may take, before it counts as stuck and is restarted.",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

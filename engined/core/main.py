@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -47,7 +48,7 @@ def main(child: Child) -> int:
     """Be the engine core until SIGTERM, or until the executor fails."""
     boot = msgspec.convert(child.data, EngineCoreBoot)
     listener = _listen(boot.engine_socket)
-    executor = create_executor(boot.settings, child.report_progress)
+    executor = create_executor(boot.settings, child.report_progress, child.traces_fd)
     try:
         executor.initialize()
         with SignalInbox(signal.SIGTERM) as signals:
@@ -75,7 +76,7 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     grammars = GrammarQueue(MatcherFactory(settings.model_info, _GRAMMAR_DEADLINE_S), inputs)
     try:
         engine_core = EngineCore(scheduler, cache, executor, grammars, settings.model_info.runner)
-        BusyLoop(engine_core, inputs, outputs).run()
+        BusyLoop(engine_core, inputs, outputs, child.heartbeat.beat).run()
     except Exception as error:
         outputs.put(Send(None, EngineFatal(cause=str(error) or type(error).__name__)))
         raise
@@ -110,6 +111,8 @@ def _describe(settings: EngineSettings) -> EngineReady:
 
 
 def _listen(path: str) -> socket.socket:
+    """Listen in the daemon's private folder, where only a core that is gone can have left a socket."""
+    Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     listener.listen(16)

@@ -43,7 +43,8 @@ class _Rank:
 class MultiProcExecutor(Executor):
     """Owns the worker processes, their links, and the thread that waits for answers."""
 
-    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter) -> None:
+    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int) -> None:
+        self._traces_fd = traces_fd
         self._settings = settings
         self._report_progress = report_progress
         self._size = settings.config.parallel.tensor_parallel_size
@@ -67,6 +68,7 @@ class MultiProcExecutor(Executor):
             data=to_builtins(boot),
             log_level=self._settings.config.server.log_level,
             fds={"link": theirs.fileno()},
+            traces_fd=self._traces_fd,
             # All ranks live on this machine: their collectives stay on the loopback interface.
             environment=compute_environment(self._settings.num_threads)
             | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"},

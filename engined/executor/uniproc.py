@@ -15,7 +15,8 @@ from engined.worker.worker import Worker
 class UniProcExecutor(Executor):
     """Owns the worker and its thread."""
 
-    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter) -> None:
+    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int = -1) -> None:
+        """The stacks of this process, where the worker lives, need no `traces_fd`."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._worker = Worker(settings, rank=0, report_progress=report_progress)
 

@@ -1,6 +1,7 @@
 """Puts one frontend together: model files, engine link, routes. Frontend process; `server` runs what it builds."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from engined.frontend.routes.responses import ResponsesRoutes
 from engined.frontend.routes.tokens import TokenRoutes
 from engined.frontend.serving.build import build_serving_context
 from engined.frontend.serving.context import ServingContext
+from engined.process.board import DaemonState, serving_state
 
 MAX_BATCH_LINES_UNDER_WAY = 256
 
@@ -49,14 +51,19 @@ class Frontend:
     batches: BatchService
 
 
-def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) -> Frontend:
-    """Load the tokenizer and the chat template and wire everything up.
+def build_frontend(
+    config: Config,
+    model_info: ModelInfo,
+    engine_socket: str,
+    read_state: Callable[[], DaemonState] = serving_state,
+) -> Frontend:
+    """Load the tokenizer and the chat template and wire everything up. `read_state` tells how the daemon is doing.
 
     Raises ModelError or ConfigError if the model's files or the options do not allow it.
     """
     metrics = Metrics()
-    context = build_serving_context(config, model_info, metrics, engine_socket)
-    lifecycle = Lifecycle(context.engine)
+    context = build_serving_context(config, model_info, metrics, engine_socket, read_state)
+    lifecycle = Lifecycle(context.engine, read_state)
     app = web.Application(
         client_max_size=config.server.max_body_size,
         middlewares=[

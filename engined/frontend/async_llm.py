@@ -7,7 +7,7 @@ connects the two.
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from engined.errors import EngineDeadError, RequestError
@@ -16,7 +16,8 @@ from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.output_processor import OutputProcessor
 from engined.frontend.output.request_state import OutputOptions
-from engined.protocol.engine import EngineCoreRequest, EngineReady
+from engined.process.board import DaemonState, serving_state
+from engined.protocol.engine import EngineCoreRequest, EngineReady, FinishReason
 
 logger = logging.getLogger(__name__)
 
@@ -26,24 +27,37 @@ RECONNECT_SECONDS = 0.5
 class AsyncLLM:
     """One engine core. `ready` is None until it can serve; `unready_reason` then says why not."""
 
-    def __init__(self, client: EngineClient, output_processor: OutputProcessor, *, is_background: bool = False) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        output_processor: OutputProcessor,
+        canary: EngineCoreRequest,
+        read_state: Callable[[], DaemonState] = serving_state,
+        *,
+        is_background: bool = False,
+    ) -> None:
+        """`canary` is the first request that each engine gets; `read_state` tells how the daemon is doing."""
         self._client = client
         self._output_processor = output_processor
+        self._canary = canary
+        self._read_state = read_state
         self._is_background = is_background
 
     def in_background(self) -> "AsyncLLM":
         """The same engine, for requests that run on what the others leave over. Only the original is `run`."""
-        return AsyncLLM(self._client, self._output_processor, is_background=True)
+        return AsyncLLM(self._client, self._output_processor, self._canary, self._read_state, is_background=True)
 
     @property
     def ready(self) -> EngineReady | None:
-        """What the core reported, while it lives."""
-        return self._client.ready
+        """What the core reported, while it lives and is known to work."""
+        return self._client.ready if self._client.is_proven else None
 
     @property
     def unready_reason(self) -> str:
-        """Why there is no engine: a sentence for the user."""
-        return self._client.unready_reason
+        """Why there is no engine: a sentence for the user, with what the supervisor knows."""
+        state = self._read_state()
+        is_waiting = state.phase in ("starting", "recovering") and state.text
+        return f"{self._client.unready_reason}; {state.text}" if is_waiting else self._client.unready_reason
 
     @property
     def num_running(self) -> int:
@@ -52,16 +66,28 @@ class AsyncLLM:
 
     def require_ready(self) -> EngineReady:
         """What the core reported. Raises RequestError 503 if it is not there."""
-        ready = self._client.ready
+        ready = self.ready
         if ready is None:
-            raise RequestError(self.unready_reason, status=503, type="server_error", code="engine_unavailable")
+            raise RequestError(
+                self.unready_reason,
+                status=503,
+                type="server_error",
+                code="engine_unavailable",
+                retry_after=self._read_state().retry_after,
+            )
         return ready
 
-    async def run(self) -> None:
-        """The output task: connect, hand out outputs, and when the engine dies fail what is open and connect again."""
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """The output task: connect, hand out outputs, and when the engine dies fail what is open and connect again.
+
+        `on_ready` is called when an engine has answered its canary, before which nobody else is let in.
+        """
         while True:
             try:
                 await self.connect()
+                self._client.is_proven = False
+                await self._client.add_request(self._canary)
+                await self._run_until_proven(on_ready)
                 await self.run_connected()
             except EngineDeadError as error:
                 logger.error("the engine is gone: %s", error)
@@ -73,6 +99,20 @@ class AsyncLLM:
     async def connect(self) -> None:
         """Wait until the engine's socket is there and the engine is ready. Raises EngineDeadError if it dies first."""
         await self._client.connect()
+
+    async def _run_until_proven(self, on_ready: Callable[[], None]) -> None:
+        """Wait for the canary. Raises EngineDeadError if the engine dies over it, or cannot answer it."""
+        async for outputs in self._client.outputs():
+            finished = outputs.finished.get(self._canary.request_id)
+            if finished is None:
+                continue
+            if finished.reason is FinishReason.ERROR:
+                self._client.unready_reason = f"the engine failed at its first token: {finished.error}"
+                logger.error("%s", self._client.unready_reason)
+                continue
+            self._client.is_proven = True
+            on_ready()
+            return
 
     async def run_connected(self) -> None:
         """Hand out outputs until the engine dies, which raises EngineDeadError; what is open stays open."""

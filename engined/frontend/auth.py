@@ -11,7 +11,7 @@ from engined.errors import RequestError
 
 CALLER_KEY = web.RequestKey("caller_key", bytes)
 """The key that came with a request, as a digest; empty where the server asks for none."""
-OPEN_ROUTES = frozenset(("/livez", "/readyz", "/health", "/docs"))
+OPEN_ROUTES = frozenset(("/livez", "/readyz", "/startupz", "/health", "/docs"))
 """/docs is a fixed page that knows nothing of this server; a browser could not send a key for it."""
 
 

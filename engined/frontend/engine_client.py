@@ -35,6 +35,8 @@ class EngineClient:
     def __init__(self, socket_path: str) -> None:
         self.ready: EngineReady | None = None
         self.unready_reason = LOADING
+        self.is_proven = True
+        """Whether the engine has shown that it works; False between READY and its first answer."""
         self._socket_path = socket_path
         self._channel: AsyncFrameChannel | None = None
         self._utility_results: dict[int, asyncio.Future[UtilityResult]] = {}

@@ -3,6 +3,7 @@
 Nothing of the inside gets out: an error that we did not design becomes a fixed sentence.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from engined.errors import EngineDeadError, RequestError
 
-RETRY_AFTER_SECONDS = "5"
+RETRY_AFTER_SECONDS = 5.0
 _HTTP_CODES = {
     404: ("not_found", "there is no such route"),
     405: ("method_not_allowed", "this route has no such method"),
@@ -41,11 +42,17 @@ def error_headers(error: Exception, headers: Mapping[str, str] | None = None) ->
     """`headers`, and those that tell clients whether to try again."""
     all_headers = dict(headers or {})
     if error_status(error) in (429, 503):
-        all_headers.setdefault("Retry-After", RETRY_AFTER_SECONDS)
+        known = error.retry_after if isinstance(error, RequestError) else None
+        all_headers.setdefault("Retry-After", retry_after(RETRY_AFTER_SECONDS if known is None else known))
     if error_status(error) == 408:
         # OpenAI's clients would send the request again, although its deadline has passed.
         all_headers.setdefault("x-should-retry", "false")
     return all_headers
+
+
+def retry_after(seconds: float) -> str:
+    """The value of a Retry-After header: whole seconds, at least one."""
+    return str(max(1, math.ceil(seconds)))
 
 
 def error_response(error: Exception, headers: Mapping[str, str] | None = None) -> web.Response:

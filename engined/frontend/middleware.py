@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID = web.RequestKey("request_id", str)
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-PROBES = frozenset(("/livez", "/readyz", "/health", "/metrics", "/version"))
+PROBES = frozenset(("/livez", "/readyz", "/startupz", "/health", "/metrics", "/version"))
 
 
 @web.middleware

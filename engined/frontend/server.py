@@ -17,6 +17,7 @@ from aiohttp import web
 from engined.errors import EnginedError, RequestError
 from engined.frontend.app import Frontend
 from engined.frontend.http_connection import HttpConnection
+from engined.process.heartbeat import Phase
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ LINGERING_SECONDS = 2.0
 CLOSE_SECONDS = 1.0
 """For handlers to write their last error, after everything has been ended."""
 MAX_HEADERS = 100
+BEAT_SECONDS = 1.0
+"""Between two signs of life."""
 BACKLOG = 128
 """Connections that wait to be accepted."""
 
@@ -35,8 +38,10 @@ async def run_frontend(
     sockets: Sequence[socket.socket],
     shutdown_timeout: float,
     report_ready: Callable[[], None],
+    beat: Callable[[Phase], None],
 ) -> None:
-    """Serve until SIGTERM, then drain. `report_ready` is called once the sockets are served.
+    """Serve until SIGTERM, then drain. `report_ready` is called whenever an engine has been found to work, `beat` each
+    second.
 
     Raises EnginedError if the output task ends, which it never should.
     """
@@ -47,13 +52,13 @@ async def run_frontend(
     await runner.setup()
     assert runner.server is not None
     listeners = [await _listen(runner.server, listening_socket) for listening_socket in sockets]
-    engine_task = asyncio.create_task(frontend.engine.run(), name="engine outputs")
+    engine_task = asyncio.create_task(frontend.engine.run(report_ready), name="engine outputs")
+    beat_task = asyncio.create_task(_keep_beating(beat), name="signs of life")
     frontend.batches.open()
     batch_task = asyncio.create_task(frontend.batches.run(), name="batches")
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    report_ready()
     try:
         await _until_stopped(stop_signals, engine_task)
         await _drain(frontend, listeners, stop_signals, shutdown_timeout)
@@ -61,10 +66,18 @@ async def run_frontend(
         for listener in listeners:
             listener.close()
         batch_task.cancel()
+        beat_task.cancel()
         await frontend.batches.close()
         await runner.cleanup()
         engine_task.cancel()
         frontend.context.close()
+
+
+async def _keep_beating(beat: Callable[[Phase], None]) -> None:
+    """Show that the event loop turns."""
+    while True:
+        beat(Phase.SERVING)
+        await asyncio.sleep(BEAT_SECONDS)
 
 
 async def _listen(server: web.Server, listening_socket: socket.socket) -> asyncio.Server:

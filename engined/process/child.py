@@ -18,8 +18,10 @@ import setproctitle
 
 from engined import log
 from engined.errors import EnginedError
+from engined.process.heartbeat import HeartbeatWriter, Phase
 from engined.process.lifeline import arm_parent_death_signal, watch_lifeline
 from engined.process.status import ChildStatus, StatusWriter, failure_status
+from engined.process.traces import write_traces_on_signal
 from engined.protocol.codec import decode
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ class BootData:
     log_level: log.LogLevel
     lifeline_fd: int
     status_fd: int
+    heartbeat_fd: int
+    traces_fd: int
     fds: dict[str, int]
     data: dict[str, Any]
 
@@ -47,10 +51,14 @@ class Child:
         self.name = boot.name
         self.data = boot.data
         self.fds = boot.fds
+        self.heartbeat = HeartbeatWriter(boot.heartbeat_fd)
+        self.traces_fd = boot.traces_fd
+        """Where SIGUSR1 writes the stacks; children of this process may share it."""
         self._status = StatusWriter(boot.status_fd)
 
     def report_progress(self, text: str) -> None:
-        """Tell the parent what is being done, for its log and for readiness."""
+        """Tell the parent what is being done, for its log and for readiness. A sign of life too."""
+        self.heartbeat.beat(Phase.LOADING)
         self._status.send(ChildStatus(kind="progress", text=text))
 
     def report_ready(self, **facts: Any) -> None:
@@ -75,9 +83,11 @@ def run_child(parent_pid: int, boot_fd: int) -> int:
     # Ctrl-C reaches the whole terminal group; only the supervisor acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
+    write_traces_on_signal(boot.traces_fd)
     setproctitle.setproctitle(f"engined: {boot.name}")
     log.setup(boot.name, boot.log_level)
     child = Child(boot)
+    child.heartbeat.beat(Phase.STARTING)
     try:
         exit_code: int = importlib.import_module(boot.entry).main(child)
     except EnginedError as error:

@@ -1,11 +1,13 @@
 """`engined serve`, from a loaded configuration to the exit code. Main process; called by the command line."""
 
+import contextlib
 import dataclasses
 import logging
+import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import setproctitle
 
@@ -15,6 +17,7 @@ from engined.catalogue.resolve import resolve_model
 from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.checks import check_against_model, check_config
+from engined.config.directories import data_directory
 from engined.config.dtype import resolve_dtype
 from engined.config.memory_plan import MemoryPlan, plan_memory
 from engined.config.model_runner import resolve_runner
@@ -22,10 +25,11 @@ from engined.config.resources import allowed_cpus, available_memory
 from engined.config.schema import Config
 from engined.config.units import format_bytes
 from engined.ipc.paths import RuntimeDirectory
+from engined.process.board import Board
 from engined.process.signals import SignalInbox
-from engined.supervisor.children import Deployment, core_spec, frontend_spec
+from engined.supervisor.children import CORE, Deployment, core_service, frontend_service
 from engined.supervisor.listeners import Listeners
-from engined.supervisor.supervisor import WATCHED_SIGNALS, Supervisor
+from engined.supervisor.supervisor import WATCHED_SIGNALS, Facts, Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -90,15 +94,25 @@ def run_server(config: Config) -> int:
 
 def _serve(deployment: Deployment, listeners: Listeners, signals: SignalInbox, started: float) -> int:
     config = deployment.config
-    with Supervisor(signals, config.server.shutdown_timeout) as supervisor:
-        supervisor.start([[frontend_spec(deployment, listeners.fds)], [core_spec(deployment)]])
-        facts = supervisor.wait_until_ready(config.parallel.startup_timeout)
+    crash_folder = _data_path(config) / "crash"
+    with (
+        contextlib.closing(Board()) as board,
+        Supervisor(signals, config.server.shutdown_timeout, board.publish, crash_folder) as supervisor,
+    ):
+        fds = listeners.fds | {"board": board.fd}
+        supervisor.start([[frontend_service(deployment, fds)], [core_service(deployment)]])
+        facts = supervisor.wait_until_ready()
         if facts is not None:
             logger.info("%s", _ready_line(deployment, listeners, facts, time.monotonic() - started))
             supervisor.wait_for_stop()
             # While we hold the sockets too, the kernel would go on queueing connections that nobody will accept.
             listeners.close()
         return supervisor.stop()
+
+
+def _data_path(config: Config) -> Path:
+    data_dir = config.server.data_dir
+    return data_directory(os.environ) if data_dir is None else Path(data_dir)
 
 
 def _log_plan(config: Config, plan: ServingPlan) -> None:
@@ -126,8 +140,8 @@ def _log_plan(config: Config, plan: ServingPlan) -> None:
         )
 
 
-def _ready_line(deployment: Deployment, listeners: Listeners, facts: dict[str, dict[str, Any]], seconds: float) -> str:
-    num_kv_blocks = facts["EngineCore 0"].get("num_kv_blocks", deployment.plan.num_kv_blocks)
+def _ready_line(deployment: Deployment, listeners: Listeners, facts: Facts, seconds: float) -> str:
+    num_kv_blocks = facts[CORE].get("num_kv_blocks", deployment.plan.num_kv_blocks)
     size = "no KV cache" if deployment.model_info.encoder is not None else f"{num_kv_blocks} KV blocks"
     return (
         f"ready after {seconds:.1f} s: {deployment.model_info.name} ({deployment.plan.dtype}) on "

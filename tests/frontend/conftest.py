@@ -106,10 +106,13 @@ async def start_frontend(
             path = str(socket_dir / "http.sock")
             listener.bind(path)
             listener.listen()
-            ready = asyncio.Event()
-            task = asyncio.create_task(run_frontend(frontend, [listener], config.server.shutdown_timeout, ready.set))
+            beaten = asyncio.Event()
+            timeout = config.server.shutdown_timeout
+            task = asyncio.create_task(
+                run_frontend(frontend, [listener], timeout, lambda: None, lambda phase: beaten.set())
+            )
             stack.push_async_callback(_stop, task)
-            await ready.wait()
+            await beaten.wait()
             client = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path))
             stack.push_async_callback(client.close)
             running = RunningFrontend(client, engine, task, path, frontend.app)

@@ -107,6 +107,9 @@ class ScriptedEngine:
     def _handle(self, frame: Frame) -> None:
         if frame.type is MessageType.ADD:
             request = codec.decode(frame.payload, EngineCoreRequest)
+            if request.request_id.startswith("canary-"):
+                self._send_finish(request.request_id, Finished(reason=FinishReason.LENGTH))
+                return
             self.added.append(request)
             self.running[request.request_id] = asyncio.create_task(self._generate(request))
         elif frame.type is MessageType.ABORT:
