@@ -48,6 +48,8 @@ class EngineCoreRequest:
     """Lower runs first under the priority policy."""
     is_background: bool = False
     """It runs on what the others leave over, under both policies: a line of a batch."""
+    tenant: str = ""
+    """Whose request it is: the waiting ones of different tenants are served fairly. Empty: nobody's in particular."""
     cache_salt: str | None = None
     """Prefix blocks are only shared between requests with the same salt."""
     grammar: GrammarSpec | None = None

@@ -29,6 +29,7 @@ class Request:
         "block_hashes",
         "block_table",
         "client_index",
+        "tenant",
         "grammar",
         "reasoning",
         "is_background",
@@ -86,6 +87,7 @@ class Request:
             self.block_hashes.extend(self.token_ids)
         self.block_table: BlockTable | None = None
 
+        self.tenant = message.tenant
         self.grammar = message.grammar
         self.reasoning = message.reasoning
         self.matcher: GrammarMatcher | None = None

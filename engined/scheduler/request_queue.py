@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 
 from engined.config.schema import SchedulingPolicy
+from engined.scheduler.fair_share import FairShare
 from engined.scheduler.request import Request
 
 sort_key = attrgetter("sort_key")
@@ -12,14 +13,15 @@ sort_key = attrgetter("sort_key")
 class RequestQueue:
     """A sorted list. Both policies are a sort key, so a preempted request finds its old place again by itself.
 
-    fcfs: order of arrival here. priority: lower `priority` first, then arrival time, then order of arrival here.
-    Under both, background requests come behind all others.
+    fcfs: fair between tenants, and for each of them in order of arrival here. priority: lower `priority` first, then
+    arrival time, then order of arrival here. Under both, background requests come behind all others.
     """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self._policy = policy
         self._requests: list[Request] = []
         self._num_added = 0
+        self._shares = FairShare()
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -30,7 +32,8 @@ class RequestQueue:
         if self._policy == "priority":
             request.sort_key = (request.is_background, request.priority, request.arrival_time, self._num_added)
         else:
-            request.sort_key = (request.is_background, self._num_added)
+            start = self._shares.start_time(request.tenant, request.num_prompt_tokens, request.sampling.max_tokens)
+            request.sort_key = (request.is_background, start, self._num_added)
         insort(self._requests, request, key=sort_key)
 
     def put_back(self, request: Request) -> None:
@@ -40,6 +43,11 @@ class RequestQueue:
     def first(self) -> Request:
         """The request that must be admitted next."""
         return self._requests[0]
+
+    def note_admitted(self, request: Request) -> None:
+        """A request that was taken out begins to run. (Others are taken out because they are aborted.)"""
+        if self._policy == "fcfs":
+            self._shares.note_admitted(int(request.sort_key[1]))
 
     def remove(self, request: Request) -> None:
         """Take one request out, wherever it stands."""

@@ -246,6 +246,7 @@ class Scheduler:
             if num_cached_tokens is None:
                 break
             self._waiting.remove(request)
+            self._waiting.note_admitted(request)
             self._start(request, num_cached_tokens)
             num_new_tokens = min(len(request.token_ids) - num_cached_tokens, self._max_tokens_of_one, step.token_budget)
             step.num_scheduled_tokens[request.request_id] = num_new_tokens
