@@ -3,8 +3,10 @@
 import queue
 from collections.abc import Callable
 
-from engined.core.commands import Command, InputQueue, OutputQueue, Send, Shutdown
+from engined import faults
+from engined.core.commands import Command, ExecutorDied, InputQueue, OutputQueue, Send, Shutdown
 from engined.core.engine_core import EngineCore
+from engined.errors import EngineDeadError
 from engined.process.heartbeat import Phase
 
 _SECONDS_UNTIL_REST = 1.0
@@ -28,6 +30,7 @@ class BusyLoop:
     def run(self) -> None:
         """Run until a Shutdown command. An exception means that the engine is unusable."""
         while not self._is_stopping:
+            faults.point("thread.loop")
             if not self._engine_core.has_work():
                 self._handle(self._wait_for_command())
             self._drain_inputs()
@@ -57,6 +60,8 @@ class BusyLoop:
     def _handle(self, command: Command) -> None:
         if isinstance(command, Shutdown):
             self._is_stopping = True
+        elif isinstance(command, ExecutorDied):
+            raise EngineDeadError(command.cause)
         else:
             self._send(self._engine_core.handle(command))
 

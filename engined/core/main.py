@@ -18,12 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from engined import __version__
+from engined import __version__, faults
 from engined.cache.kv_cache_manager import KVCacheManager
 from engined.cache.sequence_cache import NoCache, SequenceCache
 from engined.core.busy_loop import BusyLoop
 from engined.core.clients import ClientTable
-from engined.core.commands import InputQueue, OutputQueue, Send
+from engined.core.commands import ExecutorDied, InputQueue, OutputQueue, Send
 from engined.core.engine_core import EngineCore
 from engined.core.grammar_queue import GrammarQueue
 from engined.core.input_thread import InputSources, InputThread
@@ -72,8 +72,10 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     # Everything that exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
+    faults.point("handshake")
     child.report_ready(num_kv_blocks=ready.num_kv_blocks, max_model_len=ready.max_model_len, dtype=ready.dtype)
     grammars = GrammarQueue(MatcherFactory(settings.model_info, _GRAMMAR_DEADLINE_S), inputs)
+    executor.watch(lambda cause: inputs.put(ExecutorDied(cause)))
     try:
         engine_core = EngineCore(scheduler, cache, executor, grammars, settings.model_info.runner)
         BusyLoop(engine_core, inputs, outputs, child.heartbeat.beat).run()

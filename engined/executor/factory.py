@@ -2,7 +2,8 @@
 
 import importlib
 
-from engined.executor.interface import Executor, ProgressReporter
+from engined.executor.interface import Executor
+from engined.process.progress import ProgressReporter
 from engined.protocol.boot import EngineSettings
 
 _EXECUTORS = {

@@ -4,9 +4,11 @@ torch releases the GIL inside its operators, so the core's loop takes messages w
 stays on that one thread, because OpenMP keeps a pool of compute threads for each thread that calls it.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from engined.executor.interface import Executor, ProgressReporter
+from engined.executor.interface import Executor
+from engined.process.progress import ProgressReporter
 from engined.protocol.boot import EngineSettings
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 from engined.worker.worker import Worker
@@ -22,6 +24,9 @@ class UniProcExecutor(Executor):
 
     def initialize(self) -> None:
         self._thread.submit(self._worker.initialize).result()
+
+    def watch(self, on_death: Callable[[str], None]) -> None:
+        """The model runs in this very process."""
 
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         return self._thread.submit(self._worker.execute_model, plan)

@@ -5,6 +5,7 @@ Nothing of the inside gets out: an error that we did not design becomes a fixed 
 
 import math
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -38,12 +39,21 @@ def error_status(error: Exception) -> int:
     return 503 if isinstance(error, EngineDeadError) else 500
 
 
+def error_code(error: BaseException) -> str:
+    """The machine-readable string for `error`, one of a fixed set."""
+    if isinstance(error, RequestError):
+        return error.code or error.type
+    return "engine_unavailable" if isinstance(error, EngineDeadError) else "internal_error"
+
+
 def error_headers(error: Exception, headers: Mapping[str, str] | None = None) -> dict[str, str]:
     """`headers`, and those that tell clients whether to try again."""
     all_headers = dict(headers or {})
     if error_status(error) in (429, 503):
         known = error.retry_after if isinstance(error, RequestError) else None
         all_headers.setdefault("Retry-After", retry_after(RETRY_AFTER_SECONDS if known is None else known))
+    if error_status(error) == 401:
+        all_headers.setdefault("WWW-Authenticate", "Bearer")
     if error_status(error) == 408:
         # OpenAI's clients would send the request again, although its deadline has passed.
         all_headers.setdefault("x-should-retry", "false")
@@ -58,6 +68,20 @@ def retry_after(seconds: float) -> str:
 def error_response(error: Exception, headers: Mapping[str, str] | None = None) -> web.Response:
     """The whole answer to `error`."""
     return json_response(error_object(error), status=error_status(error), headers=error_headers(error, headers))
+
+
+def error_bytes(error: Exception) -> bytes:
+    """The whole answer to `error` as it goes over the wire, for a connection without a request; it must be closed."""
+    body = orjson.dumps(error_object(error))
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **error_headers(error),
+    }
+    status = HTTPStatus(error_status(error))
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def from_http_exception(error: web.HTTPException) -> RequestError:

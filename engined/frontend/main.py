@@ -19,7 +19,9 @@ def main(child: Child) -> int:
     """
     boot = msgspec.convert(child.data, FrontendBoot)
     board = BoardReader(child.fds["board"])
+    child.report_progress("loading the tokenizer")
     frontend = build_frontend(boot.config, boot.model_info, boot.engine_socket, board.read)
+    child.report_progress("waiting for the first token of the engine")
     sockets = [socket.socket(fileno=child.fds[name]) for name in ("http", "uds") if name in child.fds]
     timeout = boot.config.server.shutdown_timeout
     asyncio.run(run_frontend(frontend, sockets, timeout, child.report_ready, child.heartbeat.beat))

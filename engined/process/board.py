@@ -17,12 +17,14 @@ _SIZE = mmap.PAGESIZE
 _MAX_TEXT = 1000
 _MAX_TRIES = 1000
 
+DaemonPhase = Literal["starting", "serving", "recovering", "stopping"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonState:
     """How the daemon is doing."""
 
-    phase: Literal["starting", "serving", "recovering", "stopping"]
+    phase: DaemonPhase
     text: str = ""
     """What it is doing, or what has happened: a sentence without its full stop."""
     retry_after: float = 5.0
@@ -31,6 +33,10 @@ class DaemonState:
     """Whether it has ever served."""
     num_restarts: int = 0
     """Of children, since the daemon started."""
+    start_time: float | None = None
+    """When that was, in seconds of CLOCK_MONOTONIC; None without a supervisor."""
+    num_reloads: int = 0
+    """Times that the children were told to read their files again."""
 
 
 def serving_state() -> DaemonState:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from engined.log import LogLevel
+from engined.log import LogFormat, LogLevel
 from engined.process.heartbeat import HeartbeatReader
 from engined.process.status import ChildStatus, StatusReader
 from engined.process.traces import TraceFile
@@ -21,7 +21,8 @@ from engined.protocol.codec import encode
 
 # They belong to the supervisor alone: systemd accepts notifications and hands sockets to the main pid only.
 _SUPERVISOR_ONLY_VARIABLES = frozenset(
-    {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
+    {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
+    | {"LISTEN_FDS", "LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDNAMES"}
 )
 
 
@@ -36,6 +37,7 @@ class ChildSpec:
     data: dict[str, Any]
     """Handed to the child as JSON; message dataclasses inside are fine."""
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     fds: dict[str, int] = field(default_factory=dict)
     """Descriptors that the child inherits, under these names and with the same numbers."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class ChildProcess:
             "name": spec.name,
             "entry": spec.entry,
             "log_level": spec.log_level,
+            "log_format": spec.log_format,
             "lifeline_fd": lifeline_read,
             "status_fd": status_write,
             "heartbeat_fd": heartbeat.fd,

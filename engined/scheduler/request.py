@@ -29,7 +29,6 @@ class Request:
         "block_hashes",
         "block_table",
         "client_index",
-        "tenant",
         "grammar",
         "reasoning",
         "is_background",
@@ -51,6 +50,8 @@ class Request:
         "spare_shift",
         "status",
         "stop_token_ids",
+        "tenant",
+        "tenant_weight",
         "token_ids",
     )
 
@@ -88,6 +89,7 @@ class Request:
         self.block_table: BlockTable | None = None
 
         self.tenant = message.tenant
+        self.tenant_weight = message.tenant_weight
         self.grammar = message.grammar
         self.reasoning = message.reasoning
         self.matcher: GrammarMatcher | None = None

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from engined import faults
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.directories import cache_directory
 from engined.config.memory_plan import MemoryPlan
@@ -46,9 +47,9 @@ def core_service(deployment: Deployment) -> ServiceSpec:
         make=lambda: core_spec(deployment),
         policy=engine_policy(),
         budgets={
-            Phase.STARTING: parallel.startup_timeout,
-            Phase.LOADING: parallel.startup_timeout,
-            Phase.IDLE: IDLE_BUDGET,
+            Phase.STARTING: faults.setting("starting_budget", parallel.startup_timeout),
+            Phase.LOADING: faults.setting("loading_budget", parallel.startup_timeout),
+            Phase.IDLE: faults.setting("idle_budget", IDLE_BUDGET),
             Phase.STEP: parallel.step_timeout,
         },
     )
@@ -56,14 +57,16 @@ def core_service(deployment: Deployment) -> ServiceSpec:
 
 def frontend_service(deployment: Deployment, fds: dict[str, int]) -> ServiceSpec:
     """The frontend, kept alive on the same listening sockets."""
+    startup_timeout = deployment.config.parallel.startup_timeout
     return ServiceSpec(
         name=FRONTEND,
         make=lambda: frontend_spec(deployment, fds),
         policy=frontend_policy(),
         follows=CORE,
         budgets={
-            Phase.STARTING: deployment.config.parallel.startup_timeout,
-            Phase.SERVING: FRONTEND_BUDGET,
+            Phase.STARTING: faults.setting("starting_budget", startup_timeout),
+            Phase.LOADING: faults.setting("loading_budget", startup_timeout),
+            Phase.SERVING: faults.setting("frontend_budget", FRONTEND_BUDGET),
         },
     )
 
@@ -86,6 +89,7 @@ def core_spec(deployment: Deployment) -> ChildSpec:
         entry="engined.core.main",
         data=to_builtins(EngineCoreBoot(settings=settings, engine_socket=str(deployment.engine_socket))),
         log_level=config.server.log_level,
+        log_format=config.server.log_format,
         environment=compute_environment(deployment.num_threads),
     )
 
@@ -99,5 +103,6 @@ def frontend_spec(deployment: Deployment, fds: dict[str, int]) -> ChildSpec:
         entry="engined.frontend.main",
         data=to_builtins(boot),
         log_level=config.server.log_level,
+        log_format=config.server.log_format,
         fds=fds,
     )

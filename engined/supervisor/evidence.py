@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from engined import faults
 from engined.process.launch import ChildProcess
 from engined.process.traces import TRACE_SIGNAL
 from engined.supervisor.reaper import parents
@@ -34,6 +35,7 @@ def save(folder: Path, name: str, text: str) -> Path | None:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     path = folder / f"{stamp}-{name.replace(' ', '-')}-{os.getpid()}.txt"
     try:
+        faults.point("disk")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_text(text)
         for old in sorted(folder.glob("*.txt"))[:-MAX_FILES]:

@@ -9,6 +9,9 @@ from engined.process.heartbeat import Phase
 from engined.process.launch import ChildProcess, ChildSpec
 from engined.supervisor.restart_policy import RestartPolicy
 
+PROGRESS_LINE_INTERVAL = 10.0
+"""Seconds between two lines of the log about one phase of a start."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec:
@@ -36,6 +39,9 @@ class Service:
         self.was_ready = False
         """Whether it ever was: before that, a failure is one of the configuration, and ends the daemon."""
         self.progress = ""
+        """What it does, and how far it is, while it starts."""
+        self._phase = ""
+        self._last_progress_line = 0.0
         self.restart_time: float | None = None
         """Monotonic seconds at which it is started again."""
         self.num_restarts = 0
@@ -50,11 +56,21 @@ class Service:
         self.facts = facts
         self.was_ready = True
 
+    def note_progress(self, phase: str, detail: str) -> bool:
+        """It moves on. Whether this is worth a line of the log: a new phase is, and a long one now and then."""
+        is_new, self._phase = phase != self._phase, phase
+        self.progress = f"{phase}: {detail}" if detail else phase
+        now = time.monotonic()
+        if not is_new and now - self._last_progress_line < PROGRESS_LINE_INTERVAL:
+            return False
+        self._last_progress_line = now
+        return True
+
     def note_end(self) -> None:
         """Its child is gone."""
         self.child = None
         self.facts = None
-        self.progress = ""
+        self.progress = self._phase = ""
 
     def silence(self) -> float | None:
         """Seconds over its budget since its last sign of life; None if it is well, or is not running."""

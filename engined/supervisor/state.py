@@ -11,10 +11,11 @@ _RETRY_MARGIN = 5.0
 
 
 def describe_state(services: Sequence[Service], *, was_ready: bool, is_stopping: bool, last_cause: str) -> DaemonState:
-    """`services` in the order in which they are ended: each waits for those behind it."""
+    """`services` in the order in which they are ended: each waits for those behind it. `last_cause` is what went wrong
+    last, and of a daemon that stops, why it must; empty if nothing did."""
     num_restarts = sum(service.num_restarts for service in services)
     if is_stopping:
-        text = "the server is shutting down"
+        text = shorten("the server is shutting down" + (f": {last_cause}" if last_cause else ""))
         return DaemonState(phase="stopping", text=text, was_ready=was_ready, num_restarts=num_restarts)
     unready = [service for service in services if service.facts is None]
     if not unready and was_ready:

@@ -4,6 +4,7 @@ Four calls: `start`, `wait_until_ready`, `wait_for_stop`, `stop`. The last three
 pipes and signals, until their own condition holds, so a signal, a death or a silence is noticed in every phase.
 """
 
+import dataclasses
 import logging
 import selectors
 import signal
@@ -80,6 +81,8 @@ class Supervisor:
         self._is_stopping = False
         self._next_check = 0.0
         self._last_cause = ""
+        self._num_reloads = 0
+        self._start_time = time.monotonic()
 
     def __enter__(self) -> "Supervisor":
         become_subreaper()
@@ -184,8 +187,8 @@ class Supervisor:
                 service.note_ready(report.facts)
                 self._publish()
             elif report.kind == "progress":
-                service.progress = report.text
-                logger.info("%s: %s", child.name, report.text)
+                if service.note_progress(report.text, report.detail):
+                    logger.info("%s: %s", child.name, service.progress)
                 self._publish()
 
     def _take_signal(self, number: int) -> None:
@@ -195,10 +198,12 @@ class Supervisor:
             self._take_stop_signal(number)
         elif number == signal.SIGHUP:
             logger.info("SIGHUP: the children read their files again")
+            self._num_reloads += 1
             for child in self._children.values():
                 # A child that has not come so far reads them for the first time.
                 if child.heartbeat.read().phase is Phase.SERVING:
                     child.signal(signal.SIGHUP)
+            self._publish()
         elif number == signal.SIGUSR1:
             self._write_all_traces()
 
@@ -322,11 +327,13 @@ class Supervisor:
 
     def _publish(self) -> None:
         is_stopping = self._is_stopping or self._must_stop()
-        self._announce(
-            describe_state(
-                self._services, was_ready=self._was_ready, is_stopping=is_stopping, last_cause=self._last_cause
-            )
+        last_cause = self._last_cause
+        if is_stopping:
+            last_cause = self._root_cause().cause if self._failures else ""
+        state = describe_state(
+            self._services, was_ready=self._was_ready, is_stopping=is_stopping, last_cause=last_cause
         )
+        self._announce(dataclasses.replace(state, num_reloads=self._num_reloads, start_time=self._start_time))
 
     def _root_cause(self) -> _Failure:
         """The failure that explains the others: a core's, if one died, since frontends fail for want of their core."""

@@ -1,19 +1,22 @@
 """Fairness between tenants in the queue of waiting requests."""
 
+from typing import Any
+
 from engined.protocol.engine import EngineCoreRequest
 from engined.protocol.sampling import SamplingParams
-from engined.scheduler.fair_share import MAX_OUTPUT_COST, FairShare
+from engined.scheduler.fair_share import MAX_OUTPUT_COST, UNITS_PER_TOKEN, FairShare
 from engined.scheduler.request import Request
 from engined.scheduler.request_queue import RequestQueue
 
 
-def make(name: str, tenant: str, num_prompt_tokens: int = 10, max_tokens: int = 10) -> Request:
+def make(name: str, tenant: str, num_prompt_tokens: int = 10, max_tokens: int = 10, **fields: Any) -> Request:
     message = EngineCoreRequest(
         request_id=name,
         prompt_token_ids=[1] * num_prompt_tokens,
         sampling=SamplingParams(max_tokens=max_tokens),
         arrival_time=0.0,
         tenant=tenant,
+        **fields,
     )
     return Request(message, 0, None)
 
@@ -68,7 +71,28 @@ def test_an_aborted_request_moves_no_time_and_idle_tenants_are_forgotten() -> No
     assert [admit(queue), admit(queue)] == ["a", "c"]
     shares = FairShare()
     for number in range(1000):
-        shares.note_admitted(shares.start_time(f"tenant-{number}", 1, 10**9))
-    assert len(shares._next_start) <= 2 + MAX_OUTPUT_COST
-    shares.note_admitted(10**9)
+        shares.note_admitted(shares.start_time(f"tenant-{number}", MAX_OUTPUT_COST, 1.0))
+    shares.note_admitted(MAX_OUTPUT_COST * UNITS_PER_TOKEN)
     assert not shares._next_start
+
+
+def test_twice_the_weight_is_twice_the_share() -> None:
+    queue = RequestQueue("fcfs")
+    for number in range(40):
+        queue.add(make(f"light-{number}", "light"))
+        queue.add(make(f"heavy-{number}", "heavy", tenant_weight=2.0))
+    names = [admit(queue) for _ in range(30)]
+    assert sum(name.startswith("heavy") for name in names) == 20
+
+
+def test_a_batch_is_not_charged_to_its_tenants_other_requests() -> None:
+    queue = RequestQueue("fcfs")
+    for number in range(100):
+        queue.add(make(f"line-{number}", "a", is_background=True))
+    for number in range(5):
+        queue.add(make(f"b-{number}", "b"))
+    queue.add(make("single", "a"))
+    order = [admit(queue) for _ in range(7)]
+    assert order.index("single") <= 1
+    assert order[-1] == "line-0"
+    assert queue.request_ids() == [f"line-{number}" for number in range(1, 100)]

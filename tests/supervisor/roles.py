@@ -20,6 +20,20 @@ def _behaviour(data: dict[str, Any]) -> str:
     return str(data["behaviour"])
 
 
+def _fail(behaviour: str) -> None:
+    if behaviour == "fail":
+        raise CheckpointError("model.safetensors: missing parameter lm_head.weight")
+    if behaviour == "crash":
+        raise RuntimeError("boom")
+
+
+def _load_slowly(child: Child) -> None:
+    for number in range(20):
+        child.report_progress("loading weights", f"{number} of 20 MB")
+        time.sleep(0.25)
+    child.report_progress("warming up")
+
+
 def main(child: Child) -> int:
     """Act as `child.data` says; keys: behaviour, mark, and once: a file; if it is there already, act as "serve"."""
     mark = child.data.get("mark")
@@ -33,11 +47,10 @@ def main(child: Child) -> int:
                 file.write(f"{child.name} SIGTERM {num_signals} {time.monotonic()}\n")
 
     behaviour = _behaviour(child.data)
-    if behaviour == "fail":
-        raise CheckpointError("model.safetensors: missing parameter lm_head.weight")
-    if behaviour == "crash":
-        raise RuntimeError("boom")
+    _fail(behaviour)
     child.report_progress("loading weights")
+    if behaviour == "slow":
+        _load_slowly(child)
     if behaviour == "never_ready":
         time.sleep(3600)
     if behaviour == "deaf":

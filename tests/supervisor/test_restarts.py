@@ -79,6 +79,8 @@ def test_a_stopped_core_is_found_too(start: Start) -> None:
 def test_a_crash_loop_ends_the_daemon_with_its_cause(start: Start) -> None:
     daemon = start(SERVE, {"behaviour": "kill_self"}, restart_delays=[0.0], max_crashes=2)
     daemon.wait_ready()
+    # Whoever watches the state, as systemd does, hears why.
+    assert "EngineCore 0 crashes again and again" in daemon.wait_phase("stopping")["text"]
     assert daemon.process.wait(30) == 70
     assert daemon.last_line.endswith(
         "EngineCore 0 crashes again and again (more than 2 crashes in 60 s); the last time: "

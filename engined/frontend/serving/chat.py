@@ -16,7 +16,7 @@ from engined.frontend.output.request_state import OutputOptions
 from engined.frontend.rendering.chat_template import ChatOptions, content_texts
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras
 from engined.frontend.serving.chat_format import ChatFormatter, ChatShape
-from engined.frontend.serving.chat_messages import to_template_messages
+from engined.frontend.serving.chat_messages import convert_messages, to_template_messages
 from engined.frontend.serving.checks import (
     check_common,
     check_logprobs,
@@ -141,7 +141,7 @@ class ChatServing:
             min_output_tokens=min_output_tokens,
         )
         max_model_len = self._context.engine.require_ready().max_model_len
-        messages = to_template_messages(request.messages)
+        messages = await convert_messages(request.messages)
         return await self._context.renderer.render_chat(messages, self._chat_options(request), extras, max_model_len)
 
     async def tokenize(self, request: ChatCompletionRequest) -> EngineInput:
@@ -151,7 +151,7 @@ class ChatServing:
         """
         extras = PromptExtras(param="messages", add_bos=request.add_special_tokens is not False)
         max_model_len = self._context.engine.require_ready().max_model_len
-        messages = to_template_messages(request.messages)
+        messages = await convert_messages(request.messages)
         return await self._context.renderer.tokenize_chat(messages, self._chat_options(request), extras, max_model_len)
 
     def _resolve_settings(self, request: ChatCompletionRequest) -> _ChatSettings:

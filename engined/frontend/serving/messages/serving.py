@@ -4,10 +4,11 @@ called by the route."""
 import uuid
 
 from engined.frontend.api.messages import CountTokensRequest, MessagesRequest
+from engined.frontend.off_loop import LARGE_COUNT, call_off_loop
 from engined.frontend.rendering.chat_template import ChatOptions
 from engined.frontend.rendering.renderer import PromptExtras
 from engined.frontend.serving.chat import ChatResult, ChatServing
-from engined.frontend.serving.chat_messages import to_template_messages
+from engined.frontend.serving.chat_messages import convert_messages
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation
 from engined.frontend.serving.messages.convert import continues_answer, to_chat_messages, to_chat_request
@@ -29,7 +30,7 @@ class MessagesServing:
             return MessageFormatter(result.response_id, result.model, label)
 
         return await self._chat.prepare(
-            to_chat_request(request),
+            await call_off_loop(to_chat_request, request, is_large=len(request.messages) > LARGE_COUNT),
             arrival_time,
             label,
             response_id=f"msg_{uuid.uuid4().hex}",
@@ -41,7 +42,7 @@ class MessagesServing:
         context = self._context
         context.require_runner("generate", "/v1/messages/count_tokens")
         context.check_model(request.model)
-        messages = to_template_messages(to_chat_messages(request))
+        messages = await convert_messages(to_chat_messages(request))
         continues = continues_answer(request)
         options = ChatOptions(add_generation_prompt=not continues, continue_final_message=continues)
         max_model_len = context.engine.require_ready().max_model_len
