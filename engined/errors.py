@@ -86,7 +86,8 @@ class GrammarError(EnginedError):
 class RequestError(EnginedError):
     """One request is at fault, or cannot be taken now.
 
-    `status` is the HTTP status; `param` names the offending field; `code` is OpenAI's machine-readable string.
+    `status` is the HTTP status; `param` names the offending field; `code` is OpenAI's machine-readable string;
+    `retry_after` are the seconds after which it may be tried again, where that is known.
     """
 
     def __init__(
@@ -97,12 +98,14 @@ class RequestError(EnginedError):
         code: str | None = None,
         status: int = 400,
         type: str = "invalid_request_error",
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.param = param
         self.code = code
         self.status = status
         self.type = type
+        self.retry_after = retry_after
 
 
 class ContextLengthError(RequestError):

@@ -5,6 +5,7 @@ Runs in the engine core. `KVCacheManager` is the only caller; blocks are integer
 
 from collections.abc import Iterable, Iterator
 
+from engined import faults
 from engined.cache.block_hash import BlockHash
 
 
@@ -30,6 +31,7 @@ class BlockPool:
     def allocate(self, num_blocks: int) -> list[int]:
         """Take blocks from the head of the free list; what they held is forgotten. The caller checks `num_free`."""
         assert num_blocks <= self.num_free, "allocate called without a look at num_free"
+        faults.point("alloc")
         block_ids = []
         for _ in range(num_blocks):
             block_id = self._next[self.num_blocks]

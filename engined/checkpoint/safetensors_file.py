@@ -53,6 +53,11 @@ class SafetensorsTensor:
     """As the header spells it, for example "BF16"."""
     file: Path
 
+    @property
+    def num_bytes(self) -> int:
+        """In the file; 0 for a type that we do not know."""
+        return math.prod(self.shape) * _DTYPE_BYTES.get(self.dtype, 0)
+
 
 class SafetensorsFolder:
     """The tensors of all safetensors files of one model, by name."""

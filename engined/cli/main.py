@@ -15,8 +15,13 @@ _COMMANDS = {
     "pull": ("engined.cli.pull", "Download a model, and print its path."),
     "check-config": ("engined.cli.check_config", "Print every effective option and the memory plan."),
     "run-batch": ("engined.cli.run_batch", "Answer a file of requests."),
+    "keys": ("engined.cli.keys", "Make API keys."),
+    "status": ("engined.cli.status", "Show how the server is doing."),
+    "ps": ("engined.cli.ps", "List the requests that are under way."),
+    "kill": ("engined.cli.kill", "End a request that is under way."),
     "chat": ("engined.cli.chat", "Chat with the server in the terminal."),
     "complete": ("engined.cli.complete", "Continue a text."),
+    "systemd": ("engined.cli.systemd", "Run it as a service: write the units, or show them."),
 }
 """Module (with an attribute `command`) and summary of each command."""
 

@@ -28,7 +28,15 @@ class PrivateDaemon:
         self.socket_path = self._directory.socket_path("api")
         data_dir = str(Path(self._directory.path) / "data")
         server = dataclasses.replace(
-            config.server, host="none", uds=str(self.socket_path), api_key=(), data_dir=data_dir
+            config.server,
+            host="none",
+            uds=str(self.socket_path),
+            api_key=(),
+            api_keys_file=None,
+            tls_certificate=None,
+            tls_key=None,
+            tls_client_ca=None,
+            data_dir=data_dir,
         )
         self._startup_timeout = config.parallel.startup_timeout
         self._spec = ChildSpec(
@@ -36,6 +44,7 @@ class PrivateDaemon:
             entry="engined.supervisor.private",
             data=to_builtins(dataclasses.replace(config, server=server)),
             log_level=config.server.log_level,
+            log_format=config.server.log_format,
         )
         self._child: ChildProcess | None = None
 

@@ -28,9 +28,23 @@ MAX_LINES_AT_ONCE = 256
 MAX_LINES_AT_A_SHARED_SERVER = 32
 """It may have other clients, for whom its lines are like those of anybody."""
 UNIX_PREFIX = "unix:"
-PRIVATE_OPTIONS = ("host", "port", "uds", "api_key", "data_dir")
+PRIVATE_OPTIONS = (
+    "host",
+    "port",
+    "uds",
+    "data_dir",
+    "api_key",
+    "api_keys_file",
+    "insecure_no_auth",
+    "allowed_host",
+    "allowed_origin",
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+)
 """Options about clients, which a private daemon does not have."""
-SHARED_OPTIONS = ("api_key", "log_level")
+SHARED_OPTIONS = ("api_key", "log_level", "log_format")
+
 """Options that still mean something when a running server answers."""
 
 
@@ -39,7 +53,7 @@ def _run_batch(loaded: LoadedConfig, input_path: Path, output_path: Path, url: s
     config = loaded.config
     if url is None and loaded.is_default("log_level"):
         config = dataclasses.replace(config, server=dataclasses.replace(config.server, log_level="warning"))
-    log.setup("run-batch", config.server.log_level)
+    log.setup("run-batch", config.server.log_level, config.server.log_format)
     started = time.monotonic()
     num_lines = _count_lines(input_path, output_path)
     with Journal(output_path) as journal:

@@ -9,6 +9,7 @@ import aiohttp
 
 from engined.client.target import (
     broken_answer,
+    cancel_route,
     first_model,
     is_end_of_stream,
     make_target,
@@ -106,6 +107,20 @@ class AsyncClient:
         """What GET /v1/models lists."""
         models: list[dict[str, Any]] = (await self._request("GET", "/v1/models"))["data"]
         return models
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """What GET /admin/requests lists: the requests that are under way."""
+        requests: list[dict[str, Any]] = (await self._request("GET", "/admin/requests"))["data"]
+        return requests
+
+    async def cancel_request(self, request_id: str) -> None:
+        """End a request that is under way. Raises ClientError 404 if none has exactly this id."""
+        await self._request("DELETE", cancel_route(request_id))
+
+    async def status(self) -> dict[str, Any]:
+        """What GET /admin/status tells: health, model, load."""
+        status: dict[str, Any] = await self._request("GET", "/admin/status")
+        return status
 
     async def health(self) -> bool:
         """Whether the server is ready. Raises ClientError, with the reason, if it is not."""

@@ -24,7 +24,9 @@ class ClientError(EnginedError):
 
 
 class ServerUnreachableError(ClientError):
-    """Nobody listens there, so no request was sent."""
+    """Nobody listens there, so no request was sent; or the server did not answer in time."""
+
+    exit_code = 69
 
 
 def error_from_body(status: int, body: Any) -> ClientError:

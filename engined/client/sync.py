@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 from engined.client.target import (
     Target,
     broken_answer,
+    cancel_route,
     first_model,
     is_end_of_stream,
     make_target,
@@ -90,6 +91,20 @@ class Client:
         """What GET /v1/models lists."""
         models: list[dict[str, Any]] = self._request("GET", "/v1/models")["data"]
         return models
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What GET /admin/requests lists: the requests that are under way."""
+        requests: list[dict[str, Any]] = self._request("GET", "/admin/requests")["data"]
+        return requests
+
+    def cancel_request(self, request_id: str) -> None:
+        """End a request that is under way. Raises ClientError 404 if none has exactly this id."""
+        self._request("DELETE", cancel_route(request_id))
+
+    def status(self) -> dict[str, Any]:
+        """What GET /admin/status tells: health, model, load."""
+        status: dict[str, Any] = self._request("GET", "/admin/status")
+        return status
 
     def health(self) -> bool:
         """Whether the server is ready. Raises ClientError, with the reason, if it is not."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
 
@@ -59,6 +59,11 @@ def request_headers(api_key: str | None) -> dict[str, str]:
 def request_body(prompt: Mapping[str, Any], model: str, stream: bool, fields: Mapping[str, Any]) -> bytes:
     """A generation request; `fields` wins over the rest."""
     return orjson.dumps({"model": model, "stream": stream, **prompt, **fields})
+
+
+def cancel_route(request_id: str) -> str:
+    """Path of one request that is under way; its id is taken as it is."""
+    return f"/admin/requests/{quote(request_id, safe='')}"
 
 
 def is_end_of_stream(line: bytes) -> bool:

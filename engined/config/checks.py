@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.partition import check_tensor_parallel_size
+from engined.config.access_checks import check_access
 from engined.config.schema import Config
 from engined.errors import ConfigError
 
@@ -37,6 +38,11 @@ def check_config(config: Config) -> None:
         )
     if config.server.host == "none" and config.server.uds == "none":
         raise ConfigError("--host none and --uds none leave no way to reach the server: drop one of them")
+    if config.server.uds_group is not None and config.server.uds in (None, "none"):
+        raise ConfigError(
+            "--uds-group needs --uds PATH in a folder that the group may enter: the default one is this user's alone"
+        )
+    check_access(config.server)
     _check_chat_template(config.model.chat_template)
 
 

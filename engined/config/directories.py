@@ -1,4 +1,4 @@
-"""Where files of this user go: downloads, uploads and sockets. The only reader of the XDG variables."""
+"""Where files of this user go: downloads, uploads, sockets and settings. The only reader of the XDG variables."""
 
 import os
 from collections.abc import Mapping
@@ -26,3 +26,9 @@ def runtime_directory(environ: Mapping[str, str]) -> Path:
     if os.path.isabs(base) and os.path.isdir(base):
         return Path(base) / "engined"
     return Path("/tmp") / f"engined-{os.getuid()}"
+
+
+def config_directory(environ: Mapping[str, str]) -> Path:
+    """Folder of this user's settings, of all programs: `$XDG_CONFIG_HOME`, else `~/.config`. It need not exist."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    return Path(base) if os.path.isabs(base) else Path(environ.get("HOME") or Path.home()) / ".config"

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engined import faults
 from engined.config.options import ENVIRONMENT_PREFIX, Option, all_options, suggest
 from engined.config.schema import Config
 from engined.config.toml_file import read_toml_options
 from engined.errors import ConfigError
 
 CONFIG_FILE_VARIABLE = "ENGINED_CONFIG"
+_NOT_OPTIONS = (CONFIG_FILE_VARIABLE, faults.VARIABLE)
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+"""Set by systemd."""
 
 RawValue = str | bool | tuple[str, ...]
 
@@ -26,7 +30,8 @@ class LoadedConfig:
 
     config: Config
     sources: Mapping[str, str]
-    """By option name: "flag --port", "environment ENGINED_PORT", "file laptop.toml, line 4" or "default"."""
+    """By option name: "flag --port", "environment ENGINED_PORT", "file laptop.toml, line 4", "systemd credential
+    api-keys" or "default"."""
 
     def is_default(self, name: str) -> bool:
         """Whether nobody set this option."""
@@ -47,6 +52,8 @@ def load_config(flags: Mapping[str, RawValue], environ: Mapping[str, str], toml_
     if toml_path is not None:
         for name, (value, source) in read_toml_options(toml_path, options).items():
             values[name], sources[name] = value, source
+    if (credential := _api_keys_credential(environ)) is not None and values["api_keys_file"] is None:
+        values["api_keys_file"], sources["api_keys_file"] = str(credential), "systemd credential api-keys"
     for name, text in _environment_options(environ, options).items():
         sources[name] = f"environment {options[name].environment_name}"
         values[name] = _parse(options[name], text, sources[name])
@@ -56,12 +63,19 @@ def load_config(flags: Mapping[str, RawValue], environ: Mapping[str, str], toml_
     return LoadedConfig(config=_build(options, values), sources=sources)
 
 
+def _api_keys_credential(environ: Mapping[str, str]) -> Path | None:
+    """The keys file that systemd hands to this service (LoadCredential=api-keys:...), if it does."""
+    folder = environ.get(CREDENTIALS_VARIABLE)
+    path = Path(folder, "api-keys") if folder else None
+    return path if path is not None and path.exists() else None
+
+
 def _environment_options(environ: Mapping[str, str], options: Mapping[str, Option]) -> dict[str, str]:
     """Variables of ours, by option name. An empty one counts as unset."""
     by_variable = {option.environment_name: name for name, option in options.items()}
     found = {}
     for variable, text in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_FILE_VARIABLE or not text:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_OPTIONS or not text:
             continue
         if variable not in by_variable:
             raise ConfigError(

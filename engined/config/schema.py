@@ -14,6 +14,7 @@ RunnerChoice = Literal["auto", "generate", "pooling"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 UnknownFields = Literal["error", "warn"]
 LogLevelName = Literal["debug", "info", "warning", "error"]
+LogFormatName = Literal["text", "json"]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -134,7 +135,14 @@ class ParallelConfig:
         "Compute threads of one rank. Default: the CPUs that affinity and cgroup allow, divided by the ranks.",
         minimum=1,
     )
-    startup_timeout: float = option(600.0, "Seconds that the engine may take to load.", minimum=1)
+    startup_timeout: float = option(
+        120.0, "Seconds that a process may load without a sign of progress, before it counts as stuck.", minimum=1
+    )
+    step_timeout: float = option(
+        120.0,
+        "Seconds that one step of the engine may take, before it counts as stuck and is restarted.",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +156,39 @@ class ServerConfig:
         "Path of the Unix socket, or 'none'. Default: engined.sock in the user's runtime folder.",
         metavar="PATH",
     )
+    uds_group: str | None = option(
+        None,
+        "Group whose members may use the Unix socket, by name or number. Default: only this user.",
+        metavar="GROUP",
+    )
     api_key: tuple[str, ...] = option((), "Key that clients must send as a bearer token; may be repeated.")
+    api_keys_file: str | None = option(
+        None,
+        "File with a key a line: its name, sha256: and its digest, scopes=inference,metrics,admin, and limits. "
+        "`engined keys new` makes the lines; SIGHUP reads it again. Default: systemd's credential api-keys, if there "
+        "is one.",
+        metavar="FILE",
+    )
+    insecure_no_auth: bool = option(False, "Listen where other machines can reach it although there is no key.")
+    allowed_host: tuple[str, ...] = option(
+        (),
+        "Name under which clients may address the server over TCP, besides localhost, this machine's own and IP "
+        "addresses; '*' allows all. May be repeated.",
+        metavar="NAME",
+    )
+    allowed_origin: tuple[str, ...] = option(
+        (),
+        "Origin of web pages that may use the server, such as https://chat.example.com; '*' allows all. May be "
+        "repeated.",
+        metavar="ORIGIN",
+    )
+    tls_certificate: str | None = option(
+        None, "PEM file with the certificate of the TCP port, which then speaks HTTPS only.", metavar="FILE"
+    )
+    tls_key: str | None = option(None, "PEM file with the key of --tls-certificate.", metavar="FILE")
+    tls_client_ca: str | None = option(
+        None, "PEM file with signers: TCP clients must show a certificate of one of them, over TLS 1.3.", metavar="FILE"
+    )
     stream_interval: int = option(
         1, "Tokens between two chunks of a stream; the first is sent at once.", minimum=1, maximum=1024
     )
@@ -159,6 +199,23 @@ class ServerConfig:
         "x-engined-warning.",
     )
     max_body_size: int = option(4 << 20, "Largest request body in bytes.", kind="bytes", minimum=1024)
+    max_queued_requests: int = option(
+        1024, "Requests that may wait for the engine; more are refused with 429.", minimum=1
+    )
+    max_queued_tokens: int = option(
+        4 << 20,
+        "Tokens that the waiting requests may have, of their prompts and of the output to be expected; more are "
+        "refused with 429.",
+        kind="tokens",
+        minimum=1,
+    )
+    max_connections: int = option(4096, "Open connections; more are closed at once.", minimum=1)
+    max_connections_per_ip: int | None = option(
+        None,
+        "Open connections of one IP address (or IPv6 /64) that is not this machine's. Default: half of "
+        "--max-connections.",
+        minimum=1,
+    )
     responses_store_size: int = option(
         1000, "Responses of /v1/responses that are kept in memory, the newest; 0 keeps none.", minimum=0
     )
@@ -172,6 +229,10 @@ class ServerConfig:
     )
     shutdown_timeout: float = option(30.0, "Seconds that running requests get to finish after SIGTERM.", minimum=0)
     log_level: LogLevelName = option("info", "Least severe level that is logged.")
+    log_format: LogFormatName = option("text", "Lines of the log: text for people, or a JSON object each.")
+    metrics_vllm_names: bool = option(
+        False, "GET /metrics has every value under vLLM's name too, for dashboards that were made for vLLM."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

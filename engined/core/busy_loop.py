@@ -1,17 +1,27 @@
 """The busy loop of the EngineCore process. It touches queues only, never a socket, and blocks when there is no work."""
 
 import queue
+from collections.abc import Callable
 
-from engined.core.commands import Command, InputQueue, OutputQueue, Send, Shutdown
+from engined import faults
+from engined.core.commands import Command, ExecutorDied, InputQueue, OutputQueue, Send, Shutdown
 from engined.core.engine_core import EngineCore
+from engined.errors import EngineDeadError
+from engined.process.heartbeat import Phase
 
 _SECONDS_UNTIL_REST = 1.0
+_SECONDS_BETWEEN_BEATS = 5.0
+"""At rest. A loop that has work gives a sign of life at each step."""
 
 
 class BusyLoop:
     """Takes commands, steps while there is work, hands the outputs on."""
 
-    def __init__(self, engine_core: EngineCore, inputs: InputQueue, outputs: OutputQueue) -> None:
+    def __init__(
+        self, engine_core: EngineCore, inputs: InputQueue, outputs: OutputQueue, beat: Callable[[Phase], None]
+    ) -> None:
+        """`beat` is told what the loop does, each time it does it."""
+        self._beat = beat
         self._engine_core = engine_core
         self._inputs = inputs
         self._outputs = outputs
@@ -20,21 +30,28 @@ class BusyLoop:
     def run(self) -> None:
         """Run until a Shutdown command. An exception means that the engine is unusable."""
         while not self._is_stopping:
+            faults.point("thread.loop")
             if not self._engine_core.has_work():
                 self._handle(self._wait_for_command())
             self._drain_inputs()
             if self._engine_core.has_work():
+                self._beat(Phase.STEP)
                 self._send(self._engine_core.step(self._drain_inputs))
             else:
                 self._send(self._engine_core.take_pending_outputs())
 
     def _wait_for_command(self) -> Command:
         """The next command. Once nothing came for a moment, the memory of the last batches is given back."""
-        try:
-            return self._inputs.get(timeout=_SECONDS_UNTIL_REST)
-        except queue.Empty:
-            self._engine_core.release_memory()
-            return self._inputs.get()
+        timeout, has_rested = _SECONDS_UNTIL_REST, False
+        while True:
+            self._beat(Phase.IDLE)
+            try:
+                return self._inputs.get(timeout=timeout)
+            except queue.Empty:
+                timeout = _SECONDS_BETWEEN_BEATS
+            if not has_rested:
+                self._engine_core.release_memory()
+                has_rested = True
 
     def _drain_inputs(self) -> None:
         while not self._inputs.empty():
@@ -43,6 +60,8 @@ class BusyLoop:
     def _handle(self, command: Command) -> None:
         if isinstance(command, Shutdown):
             self._is_stopping = True
+        elif isinstance(command, ExecutorDied):
+            raise EngineDeadError(command.cause)
         else:
             self._send(self._engine_core.handle(command))
 

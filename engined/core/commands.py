@@ -57,11 +57,20 @@ class GrammarCompiled:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorDied:
+    """A process that runs the model is gone, and with it the engine."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Leave the loop."""
 
 
-Command = AddRequest | RefuseRequest | AbortRequests | ClientGone | CallUtility | GrammarCompiled | Shutdown
+Command = (
+    AddRequest | RefuseRequest | AbortRequests | ClientGone | CallUtility | GrammarCompiled | ExecutorDied | Shutdown
+)
 InputQueue = queue.SimpleQueue[Command]
 
 

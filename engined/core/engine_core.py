@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
+from engined import faults
 from engined.cache.sequence_cache import SequenceCache
 from engined.core.commands import (
     AbortRequests,
@@ -54,6 +55,7 @@ class EngineCore:
 
         Aborts taken in there are applied before the result, so an aborted request never gets a token of this step.
         """
+        faults.point("step")
         plan = self._scheduler.schedule()
         forward = self._executor.execute_model(plan)
         sample = self._executor.sample_tokens(self._scheduler.grammar_masks(plan)) if self._samples else None
@@ -113,6 +115,8 @@ class EngineCore:
         if call.kind == "reset_prefix_cache":
             self._cache.reset_prefix_cache()
             return UtilityResult(call_id=call.call_id)
+        if call.kind == "list_waiting":
+            return UtilityResult(call_id=call.call_id, waiting_request_ids=self._scheduler.waiting_request_ids())
         return UtilityResult(call_id=call.call_id, error=f"unknown utility {call.kind!r}")
 
 

@@ -7,9 +7,11 @@ that the busy loop only appends it. A bad frame closes its link; a bad request e
 import logging
 import selectors
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engined import faults
 from engined.core.clients import ClientTable
 from engined.core.commands import (
     AbortRequests,
@@ -30,6 +32,8 @@ from engined.protocol.engine import AbortRequests as AbortMessage
 from engined.protocol.engine import EngineCoreRequest, UtilityCall
 
 logger = logging.getLogger(__name__)
+
+_SECONDS_AFTER_FAILED_ACCEPT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class InputThread:
         self._selector.register(self._signals, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
+                faults.point("thread.input")
                 if key.fileobj is self._listener:
                     self._accept(on_connect)
                 elif key.fileobj is self._signals:
@@ -65,11 +70,18 @@ class InputThread:
                     self._read(key.data[0], key.data[1])
 
     def _accept(self, on_connect: Callable[[int], None]) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            faults.point("accept")
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            # Out of descriptors, or the frontend has gone again. It still waits, so we would be back here at once.
+            logger.error("cannot accept a frontend: %s", error)
+            time.sleep(_SECONDS_AFTER_FAILED_ACCEPT)
+            return
         channel = BlockingChannel(connection)
         index = self._clients.add(channel)
         self._selector.register(channel, selectors.EVENT_READ, (index, channel))
-        logger.info("frontend link %d is open", index)
+        logger.debug("frontend link %d is open", index)
         on_connect(index)
 
     def _stop(self) -> None:
@@ -92,7 +104,7 @@ class InputThread:
         self._clients.remove(index)
         channel.close()
         self._queue.put(ClientGone(index))
-        logger.info("frontend link %d is closed", index)
+        logger.debug("frontend link %d is closed", index)
 
     def _handle(self, index: int, frame: Frame) -> None:
         match frame.type:
@@ -102,6 +114,9 @@ class InputThread:
                     self._queue.put(AddRequest(self._factory.make(message, index)))
                 except RequestError as error:
                     self._queue.put(RefuseRequest(index, message.request_id, str(error)))
+                except Exception as error:  # the boundary of this request: its neighbours use the same thread
+                    logger.exception("request %s cannot be taken in", message.request_id)
+                    self._queue.put(RefuseRequest(index, message.request_id, f"internal error: {error}"))
             case MessageType.ABORT:
                 self._queue.put(AbortRequests(index, decode(frame.payload, AbortMessage).request_ids))
             case MessageType.UTILITY:

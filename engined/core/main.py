@@ -14,15 +14,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
-from engined import __version__
+from engined import __version__, faults
 from engined.cache.kv_cache_manager import KVCacheManager
 from engined.cache.sequence_cache import NoCache, SequenceCache
 from engined.core.busy_loop import BusyLoop
 from engined.core.clients import ClientTable
-from engined.core.commands import InputQueue, OutputQueue, Send
+from engined.core.commands import ExecutorDied, InputQueue, OutputQueue, Send
 from engined.core.engine_core import EngineCore
 from engined.core.grammar_queue import GrammarQueue
 from engined.core.input_thread import InputSources, InputThread
@@ -47,7 +48,7 @@ def main(child: Child) -> int:
     """Be the engine core until SIGTERM, or until the executor fails."""
     boot = msgspec.convert(child.data, EngineCoreBoot)
     listener = _listen(boot.engine_socket)
-    executor = create_executor(boot.settings, child.report_progress)
+    executor = create_executor(boot.settings, child.report_progress, child.traces_fd)
     try:
         executor.initialize()
         with SignalInbox(signal.SIGTERM) as signals:
@@ -71,11 +72,13 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     # Everything that exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
+    faults.point("handshake")
     child.report_ready(num_kv_blocks=ready.num_kv_blocks, max_model_len=ready.max_model_len, dtype=ready.dtype)
     grammars = GrammarQueue(MatcherFactory(settings.model_info, _GRAMMAR_DEADLINE_S), inputs)
+    executor.watch(lambda cause: inputs.put(ExecutorDied(cause)))
     try:
         engine_core = EngineCore(scheduler, cache, executor, grammars, settings.model_info.runner)
-        BusyLoop(engine_core, inputs, outputs).run()
+        BusyLoop(engine_core, inputs, outputs, child.heartbeat.beat).run()
     except Exception as error:
         outputs.put(Send(None, EngineFatal(cause=str(error) or type(error).__name__)))
         raise
@@ -110,6 +113,8 @@ def _describe(settings: EngineSettings) -> EngineReady:
 
 
 def _listen(path: str) -> socket.socket:
+    """Listen in the daemon's private folder, where only a core that is gone can have left a socket."""
+    Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     listener.listen(16)

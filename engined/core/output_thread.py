@@ -2,6 +2,7 @@
 
 import logging
 
+from engined import faults
 from engined.core.clients import ClientTable
 from engined.core.commands import OutputQueue
 from engined.ipc.channel import BlockingChannel
@@ -22,6 +23,7 @@ _TYPES = {
 def run_output_thread(queue: OutputQueue, clients: ClientTable) -> None:
     """Send until None is taken from the queue. A link that breaks is left to the input thread, which sees its end."""
     while (item := queue.get()) is not None:
+        faults.point("thread.output")
         channels = clients.get(item.client_index)
         if not channels:
             continue

@@ -1,5 +1,6 @@
 """From an ADD message to a request that the scheduler can take. Runs in the core's input thread; holds no state."""
 
+from engined import faults
 from engined.cache.block_hash import BlockHasher
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import EngineCoreRequest
@@ -17,5 +18,6 @@ class RequestFactory:
 
     def make(self, message: EngineCoreRequest, client_index: int) -> Request:
         """Build the request, with the block hashes of its prompt. Raises RequestError if a value is out of range."""
+        faults.point("request.make")
         validate_request(message, self._model_info, self._max_model_len)
         return Request(message, client_index, self._hasher)

@@ -6,8 +6,6 @@ from concurrent.futures import Future
 
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 
-ProgressReporter = Callable[[str], None]
-
 
 class Executor(ABC):
     """One step is two calls: `execute_model` runs the forward and parks the logits, `sample_tokens` ends the step.
@@ -20,6 +18,10 @@ class Executor(ABC):
     @abstractmethod
     def initialize(self) -> None:
         """Load the weights, allocate the KV cache, warm up. Raises ModelError, StartupError."""
+
+    @abstractmethod
+    def watch(self, on_death: Callable[[str], None]) -> None:
+        """Have `on_death` called, from any thread, with the cause when a process of the group dies, even at rest."""
 
     @abstractmethod
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:

@@ -11,17 +11,18 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from engined.errors import EngineDeadError, StartupError
-from engined.executor.interface import Executor, ProgressReporter
+from engined.executor.interface import Executor
 from engined.ipc.channel import BlockingChannel
 from engined.ipc.frame import Buffer, MessageType
 from engined.process.environment import compute_environment
 from engined.process.launch import ChildProcess, ChildSpec, describe_exit
+from engined.process.progress import ProgressReporter
 from engined.process.status import ChildStatus
 from engined.protocol.boot import EngineSettings, WorkerBoot
 from engined.protocol.codec import decode, encode, to_builtins
@@ -43,15 +44,18 @@ class _Rank:
 class MultiProcExecutor(Executor):
     """Owns the worker processes, their links, and the thread that waits for answers."""
 
-    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter) -> None:
+    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int) -> None:
+        self._traces_fd = traces_fd
         self._settings = settings
         self._report_progress = report_progress
         self._size = settings.config.parallel.tensor_parallel_size
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rank-0-answers")
         self._rendezvous = tempfile.TemporaryDirectory(prefix="engined-ranks-")
         self._ranks: list[_Rank] = []
+        self._progress = ("starting the ranks", "")
         self._stopping = threading.Event()
         self._cause = ""
+        self._on_death: Callable[[str], None] | None = None
 
     def initialize(self) -> None:
         self._ranks = [self._start_rank(rank) for rank in range(self._size)]
@@ -66,7 +70,9 @@ class MultiProcExecutor(Executor):
             entry="engined.worker.main",
             data=to_builtins(boot),
             log_level=self._settings.config.server.log_level,
+            log_format=self._settings.config.server.log_format,
             fds={"link": theirs.fileno()},
+            traces_fd=self._traces_fd,
             # All ranks live on this machine: their collectives stay on the loopback interface.
             environment=compute_environment(self._settings.num_threads)
             | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"},
@@ -91,8 +97,11 @@ class MultiProcExecutor(Executor):
         raise StartupError(f"{', '.join(waiting)} not ready after {timeout:.0f} s (--startup-timeout)")
 
     def _note_report(self, rank: _Rank, report: ChildStatus) -> None:
-        if report.kind == "progress" and rank is self._ranks[0]:
-            self._report_progress(report.text)
+        """Pass on what rank 0 says; any other rank that moves on is a sign of life too."""
+        if report.kind == "progress":
+            if rank is self._ranks[0]:
+                self._progress = (report.text, report.detail)
+            self._report_progress(*self._progress)
 
     def _fail_start(self, rank: _Rank, code: int) -> None:
         failure = rank.process.failure
@@ -123,9 +132,16 @@ class MultiProcExecutor(Executor):
                 self._cause = reported.text if reported else describe_exit(rank.process.name, code)
                 for other in self._ranks:
                     other.channel.shutdown()
+                if self._on_death is not None:
+                    self._on_death(self._cause)
                 return
             if self._stopping.is_set():
                 return
+
+    def watch(self, on_death: Callable[[str], None]) -> None:
+        self._on_death = on_death
+        if self._cause:
+            on_death(self._cause)
 
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         return self._thread.submit(self._execute, encode(plan))

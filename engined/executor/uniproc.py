@@ -4,9 +4,11 @@ torch releases the GIL inside its operators, so the core's loop takes messages w
 stays on that one thread, because OpenMP keeps a pool of compute threads for each thread that calls it.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from engined.executor.interface import Executor, ProgressReporter
+from engined.executor.interface import Executor
+from engined.process.progress import ProgressReporter
 from engined.protocol.boot import EngineSettings
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
 from engined.worker.worker import Worker
@@ -15,12 +17,16 @@ from engined.worker.worker import Worker
 class UniProcExecutor(Executor):
     """Owns the worker and its thread."""
 
-    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter) -> None:
+    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int = -1) -> None:
+        """The stacks of this process, where the worker lives, need no `traces_fd`."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._worker = Worker(settings, rank=0, report_progress=report_progress)
 
     def initialize(self) -> None:
         self._thread.submit(self._worker.initialize).result()
+
+    def watch(self, on_death: Callable[[str], None]) -> None:
+        """The model runs in this very process."""
 
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         return self._thread.submit(self._worker.execute_model, plan)

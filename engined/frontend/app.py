@@ -1,6 +1,7 @@
 """Puts one frontend together: model files, engine link, routes. Frontend process; `server` runs what it builds."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,18 +10,28 @@ from aiohttp import web
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.directories import data_directory
 from engined.config.schema import Config
+from engined.frontend.access.addressing import addressing_middleware
+from engined.frontend.access.control import AccessControl
+from engined.frontend.admission.gate import Gate
+from engined.frontend.admission.middleware import add_rate_limit_headers, admission_middleware
 from engined.frontend.async_llm import AsyncLLM
-from engined.frontend.auth import ApiKeys, auth_middleware
+from engined.frontend.auth import auth_middleware
 from engined.frontend.batches.answers import BatchAnswers
 from engined.frontend.batches.service import BatchService
+from engined.frontend.connection_limits import connection_limits
+from engined.frontend.daemon_metrics import DaemonCollector
 from engined.frontend.lifecycle import Lifecycle
-from engined.frontend.metrics import Metrics, MetricsPage
+from engined.frontend.loop_lag import LoopLag
+from engined.frontend.metrics import Metrics, MetricsCollector, MetricsPage
 from engined.frontend.middleware import (
     add_request_id,
     drain_middleware,
     error_middleware,
     request_id_middleware,
 )
+from engined.frontend.pressure import Pressure, PressureCollector
+from engined.frontend.request_log import request_log_middleware
+from engined.frontend.routes.admin import AdminRoutes
 from engined.frontend.routes.batches import BatchRoutes
 from engined.frontend.routes.body import add_field_warning
 from engined.frontend.routes.documentation import DocumentationRoutes
@@ -34,6 +45,7 @@ from engined.frontend.routes.responses import ResponsesRoutes
 from engined.frontend.routes.tokens import TokenRoutes
 from engined.frontend.serving.build import build_serving_context
 from engined.frontend.serving.context import ServingContext
+from engined.process.board import DaemonState, serving_state
 
 MAX_BATCH_LINES_UNDER_WAY = 256
 
@@ -47,28 +59,49 @@ class Frontend:
     context: ServingContext
     lifecycle: Lifecycle
     batches: BatchService
+    access: AccessControl
+    pressure: Pressure
 
 
-def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) -> Frontend:
-    """Load the tokenizer and the chat template and wire everything up.
+def build_frontend(
+    config: Config,
+    model_info: ModelInfo,
+    engine_socket: str,
+    read_state: Callable[[], DaemonState] = serving_state,
+) -> Frontend:
+    """Load the tokenizer and the chat template and wire everything up. `read_state` tells how the daemon is doing.
 
     Raises ModelError or ConfigError if the model's files or the options do not allow it.
     """
+    access = AccessControl(config.server)
     metrics = Metrics()
-    context = build_serving_context(config, model_info, metrics, engine_socket)
-    lifecycle = Lifecycle(context.engine)
+    context = build_serving_context(config, model_info, metrics, engine_socket, read_state)
+    lifecycle = Lifecycle(context.engine, read_state)
+    server = config.server
+    pressure = Pressure(
+        gate=Gate(context.engine.backlog, server.max_queued_requests, server.max_queued_tokens),
+        connections=connection_limits(server),
+        loop_lag=LoopLag(),
+    )
     app = web.Application(
         client_max_size=config.server.max_body_size,
         middlewares=[
             request_id_middleware,
+            request_log_middleware(metrics),
             error_middleware,
+            addressing_middleware(access.addressing),
             drain_middleware(lifecycle),
-            auth_middleware(ApiKeys(config.server.api_key)),
+            auth_middleware(access.keys),
+            admission_middleware(pressure.gate),
         ],
     )
     app.on_response_prepare.append(add_request_id)
     app.on_response_prepare.append(add_field_warning)
+    app.on_response_prepare.append(add_rate_limit_headers)
+    app.on_response_prepare.append(access.addressing.add_cors_headers)
     batches = _build_batch_service(config, context)
+    admin = AdminRoutes(context, lifecycle, metrics)
+    app.cleanup_ctx.append(admin.rates.run_with)
     routes = (
         GenerationRoutes(context),
         MessagesRoutes(context),
@@ -78,12 +111,37 @@ def build_frontend(config: Config, model_info: ModelInfo, engine_socket: str) ->
         BatchRoutes(batches),
         TokenRoutes(context),
         ModelRoutes(context),
-        OperationRoutes(context.engine, lifecycle, MetricsPage(metrics, context.model_names[0])),
+        OperationRoutes(
+            context.engine,
+            lifecycle,
+            MetricsPage(
+                *_engine_collectors(metrics, context),
+                DaemonCollector(metrics, lifecycle),
+                PressureCollector(pressure),
+            ),
+        ),
+        admin,
     )
     for group in routes:
         group.register(app.router)
     DocumentationRoutes(operation for group in routes for operation in group.operations()).register(app.router)
-    return Frontend(app=app, engine=context.engine, context=context, lifecycle=lifecycle, batches=batches)
+    return Frontend(
+        app=app,
+        engine=context.engine,
+        context=context,
+        lifecycle=lifecycle,
+        batches=batches,
+        access=access,
+        pressure=pressure,
+    )
+
+
+def _engine_collectors(metrics: Metrics, context: ServingContext) -> list[MetricsCollector]:
+    labels = {"model_name": context.model_names[0]}
+    collectors = [MetricsCollector(metrics, labels)]
+    if context.server.metrics_vllm_names:
+        collectors.append(MetricsCollector(metrics, labels | {"engine": "0"}, prefix="vllm"))
+    return collectors
 
 
 def _build_batch_service(config: Config, context: ServingContext) -> BatchService:

@@ -1,53 +1,39 @@
-"""API keys. Frontend process; a middleware that refuses every route but the open ones, if there are keys."""
+"""Who may use a route: the middleware that puts the caller on a request, or refuses it. Frontend process.
 
-import hashlib
-import hmac
-from collections.abc import Mapping, Sequence
+Default deny: a route that `access.routes` does not list is closed to everybody.
+"""
+
+from collections.abc import Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from engined.errors import RequestError
+from engined.frontend.access.caller import CALLER, EVERYBODY, NOBODY, Caller
+from engined.frontend.access.key_ring import KeyRing
+from engined.frontend.access.peers import is_local
+from engined.frontend.access.routes import ROUTE_ACCESS, Access, route_path
 
 CALLER_KEY = web.RequestKey("caller_key", bytes)
 """The key that came with a request, as a digest; empty where the server asks for none."""
-OPEN_ROUTES = frozenset(("/livez", "/readyz", "/health", "/docs"))
-"""/docs is a fixed page that knows nothing of this server; a browser could not send a key for it."""
 
 
-class ApiKeys:
-    """The keys that are accepted, kept as digests only."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._digests = tuple(_digest(key) for key in keys)
-
-    def __bool__(self) -> bool:
-        return bool(self._digests)
-
-    def identify(self, sent: Sequence[str]) -> bytes | None:
-        """The one of the `sent` keys that is known, as a digest, in a time that tells nothing about the others."""
-        matches = [(digest, hmac.compare_digest(digest, key)) for digest in map(_digest, sent) for key in self._digests]
-        return next((digest for digest, is_known in matches if is_known), None)
-
-
-def auth_middleware(keys: ApiKeys) -> Middleware:
-    """Refuse requests without a key. What counts is the route that was resolved, not how its path is spelled."""
+def auth_middleware(keys: KeyRing) -> Middleware:
+    """Refuse requests without a key (401) or with one that may not use the route (403)."""
 
     @web.middleware
-    async def check_key(request: web.Request, handler: Handler) -> web.StreamResponse:
-        resource = request.match_info.route.resource
-        is_open = resource is not None and resource.canonical in OPEN_ROUTES
-        caller_key = keys.identify(sent_keys(request.headers))
-        if keys and not is_open and caller_key is None:
-            raise RequestError(
-                "this server needs an API key: send it as Authorization: Bearer KEY, or as x-api-key: KEY",
-                status=401,
-                code="invalid_api_key",
-            )
-        request[CALLER_KEY] = caller_key or b""
+    async def check_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
+        path = route_path(request)
+        # An unknown route is told from a wrong method only to those who have a key.
+        access = "any key" if path is None else ROUTE_ACCESS.get(path)
+        caller = EVERYBODY if keys.is_open else keys.identify(sent_keys(request.headers))
+        if access != "open":
+            _check_access(request, caller, access)
+        request[CALLER] = caller or NOBODY
+        request[CALLER_KEY] = request[CALLER].key_id
         return await handler(request)
 
-    return check_key
+    return check_caller
 
 
 def sent_keys(headers: Mapping[str, str]) -> list[str]:
@@ -59,6 +45,24 @@ def sent_keys(headers: Mapping[str, str]) -> list[str]:
     return keys
 
 
-def _digest(key: str) -> bytes:
-    # Headers come decoded with surrogates for bytes that are not UTF-8.
-    return hashlib.sha256(key.encode("utf-8", errors="surrogateescape")).digest()
+def _check_access(request: web.Request, caller: Caller | None, access: Access | None) -> None:
+    if caller is None:
+        raise RequestError(
+            "this server needs an API key: send it as Authorization: Bearer KEY, or as x-api-key: KEY",
+            status=401,
+            code="invalid_api_key",
+        )
+    if access is None:
+        raise RequestError("this route is open to nobody", status=403, code="forbidden")
+    if access != "any key" and access not in caller.scopes:
+        raise RequestError(
+            f"the key {caller.name} may not use this route, which needs one with the scope {access}",
+            status=403,
+            code="insufficient_scope",
+        )
+    if caller is EVERYBODY and access == "admin" and not is_local(request):
+        raise RequestError(
+            "a server without API keys takes this only from its own machine: connect there, or give the server keys",
+            status=403,
+            code="forbidden",
+        )

@@ -35,6 +35,8 @@ class EngineClient:
     def __init__(self, socket_path: str) -> None:
         self.ready: EngineReady | None = None
         self.unready_reason = LOADING
+        self.is_proven = True
+        """Whether the engine has shown that it works; False between READY and its first answer."""
         self._socket_path = socket_path
         self._channel: AsyncFrameChannel | None = None
         self._utility_results: dict[int, asyncio.Future[UtilityResult]] = {}
@@ -93,7 +95,7 @@ class EngineClient:
         if request_ids and self._channel is not None:
             self._channel.send(MessageType.ABORT, codec.encode(AbortRequests(request_ids=request_ids)))
 
-    async def call_utility(self, kind: str) -> None:
+    async def call_utility(self, kind: str) -> UtilityResult:
         """Run a rare operation in the core and wait for its answer. Raises RequestError if it fails."""
         channel = self._open_channel()
         self._num_utility_calls += 1
@@ -109,6 +111,7 @@ class EngineClient:
             self._utility_results.pop(call.call_id, None)
         if result.error is not None:
             raise RequestError(f"{kind}: {result.error}", status=500, type="server_error")
+        return result
 
     def close(self, reason: str) -> None:
         """Drop the link; utility calls that wait for an answer fail with `reason`."""

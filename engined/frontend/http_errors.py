@@ -3,7 +3,9 @@
 Nothing of the inside gets out: an error that we did not design becomes a fixed sentence.
 """
 
+import math
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from msgspec import Struct
 
 from engined.errors import EngineDeadError, RequestError
 
-RETRY_AFTER_SECONDS = "5"
+RETRY_AFTER_SECONDS = 5.0
 _HTTP_CODES = {
     404: ("not_found", "there is no such route"),
     405: ("method_not_allowed", "this route has no such method"),
@@ -37,20 +39,49 @@ def error_status(error: Exception) -> int:
     return 503 if isinstance(error, EngineDeadError) else 500
 
 
+def error_code(error: BaseException) -> str:
+    """The machine-readable string for `error`, one of a fixed set."""
+    if isinstance(error, RequestError):
+        return error.code or error.type
+    return "engine_unavailable" if isinstance(error, EngineDeadError) else "internal_error"
+
+
 def error_headers(error: Exception, headers: Mapping[str, str] | None = None) -> dict[str, str]:
     """`headers`, and those that tell clients whether to try again."""
     all_headers = dict(headers or {})
     if error_status(error) in (429, 503):
-        all_headers.setdefault("Retry-After", RETRY_AFTER_SECONDS)
+        known = error.retry_after if isinstance(error, RequestError) else None
+        all_headers.setdefault("Retry-After", retry_after(RETRY_AFTER_SECONDS if known is None else known))
+    if error_status(error) == 401:
+        all_headers.setdefault("WWW-Authenticate", "Bearer")
     if error_status(error) == 408:
         # OpenAI's clients would send the request again, although its deadline has passed.
         all_headers.setdefault("x-should-retry", "false")
     return all_headers
 
 
+def retry_after(seconds: float) -> str:
+    """The value of a Retry-After header: whole seconds, at least one."""
+    return str(max(1, math.ceil(seconds)))
+
+
 def error_response(error: Exception, headers: Mapping[str, str] | None = None) -> web.Response:
     """The whole answer to `error`."""
     return json_response(error_object(error), status=error_status(error), headers=error_headers(error, headers))
+
+
+def error_bytes(error: Exception) -> bytes:
+    """The whole answer to `error` as it goes over the wire, for a connection without a request; it must be closed."""
+    body = orjson.dumps(error_object(error))
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **error_headers(error),
+    }
+    status = HTTPStatus(error_status(error))
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def from_http_exception(error: web.HTTPException) -> RequestError:

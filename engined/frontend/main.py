@@ -7,6 +7,7 @@ import msgspec
 
 from engined.frontend.app import build_frontend
 from engined.frontend.server import run_frontend
+from engined.process.board import BoardReader
 from engined.process.child import Child
 from engined.protocol.boot import FrontendBoot
 
@@ -17,7 +18,11 @@ def main(child: Child) -> int:
     Raises EnginedError if the model's files or the options do not allow it.
     """
     boot = msgspec.convert(child.data, FrontendBoot)
-    frontend = build_frontend(boot.config, boot.model_info, boot.engine_socket)
+    board = BoardReader(child.fds["board"])
+    child.report_progress("loading the tokenizer")
+    frontend = build_frontend(boot.config, boot.model_info, boot.engine_socket, board.read)
+    child.report_progress("waiting for the first token of the engine")
     sockets = [socket.socket(fileno=child.fds[name]) for name in ("http", "uds") if name in child.fds]
-    asyncio.run(run_frontend(frontend, sockets, boot.config.server.shutdown_timeout, child.report_ready))
+    timeout = boot.config.server.shutdown_timeout
+    asyncio.run(run_frontend(frontend, sockets, timeout, child.report_ready, child.heartbeat.beat))
     return 0

@@ -5,7 +5,8 @@ built when somebody asks for it. Every duration is measured from the request's `
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -81,8 +82,15 @@ class Metrics:
     inter_token_latency: Histogram = field(default_factory=lambda: Histogram(TOKEN_BUCKETS))
     e2e_request_latency: Histogram = field(default_factory=lambda: Histogram(LATENCY_BUCKETS))
     request_queue_time: Histogram = field(default_factory=lambda: Histogram(LATENCY_BUCKETS))
+    request_prefill_time: Histogram = field(default_factory=lambda: Histogram(LATENCY_BUCKETS))
+    request_decode_time: Histogram = field(default_factory=lambda: Histogram(LATENCY_BUCKETS))
+    request_inference_time: Histogram = field(default_factory=lambda: Histogram(LATENCY_BUCKETS))
+    request_time_per_output_token: Histogram = field(default_factory=lambda: Histogram(TOKEN_BUCKETS))
     request_prompt_tokens: Histogram = field(default_factory=lambda: Histogram(LENGTH_BUCKETS))
     request_generation_tokens: Histogram = field(default_factory=lambda: Histogram(LENGTH_BUCKETS))
+    request_max_num_generation_tokens: Histogram = field(default_factory=lambda: Histogram(LENGTH_BUCKETS))
+    num_http_requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By route and status."""
 
     def update_scheduler_stats(self, stats: SchedulerStats) -> None:
         """Take over the newest state of the scheduler."""
@@ -103,13 +111,30 @@ class Metrics:
         self.request_prompt_tokens.observe(num_prompt_tokens)
         self.request_generation_tokens.observe(num_generation_tokens)
 
+    def observe_generated(self, prefill_seconds: float, decode_seconds: float, num_tokens: int) -> None:
+        """A sequence that gave at least one token ended: how long it took to the first, and from there to the last."""
+        self.request_prefill_time.observe(prefill_seconds)
+        self.request_decode_time.observe(decode_seconds)
+        self.request_inference_time.observe(prefill_seconds + decode_seconds)
+        if num_tokens > 1:
+            self.request_time_per_output_token.observe(decode_seconds / (num_tokens - 1))
+
+    def observe_request(self, longest_generation: int) -> None:
+        """A request ended, all of its sequences with it; `longest_generation` are the tokens of the longest one."""
+        self.request_max_num_generation_tokens.observe(longest_generation)
+
+    def count_http_request(self, endpoint: str, status: int) -> None:
+        """A request was answered, or its client went away. `endpoint` is a route as it was registered."""
+        self.num_http_requests[endpoint, status] += 1
+
 
 class MetricsCollector(Collector):
-    """`Metrics` under vLLM's names with the prefix "engined:", labelled with the model's name."""
+    """What vLLM counts too, under its names: behind "engined:", or once more behind "vllm:" for its dashboards."""
 
-    def __init__(self, metrics: Metrics, model_name: str) -> None:
+    def __init__(self, metrics: Metrics, labels: Mapping[str, str], prefix: str = "engined") -> None:
         self._metrics = metrics
-        self._model_name = model_name
+        self._labels = labels
+        self._prefix = prefix
 
     def collect(self) -> Iterator[Metric]:
         """All families, built from the numbers as they are now."""
@@ -122,9 +147,6 @@ class MetricsCollector(Collector):
             "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.prefix_cache_queries
         )
         yield self._counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits)
-        yield self._counter(
-            "num_forced_tokens", "Tokens that grammars forced, without a forward each.", stats.num_forced_tokens
-        )
         yield self._counter("prompt_tokens", "Prompt tokens of started sequences.", metrics.num_prompt_tokens)
         yield self._counter("prompt_tokens_cached", "Those from the prefix cache.", metrics.num_cached_tokens)
         yield self._counter("generation_tokens", "Tokens generated.", metrics.num_generation_tokens)
@@ -134,33 +156,45 @@ class MetricsCollector(Collector):
             ("inter_token_latency_seconds", "Between two tokens.", metrics.inter_token_latency),
             ("e2e_request_latency_seconds", "Arrival to end.", metrics.e2e_request_latency),
             ("request_queue_time_seconds", "Arrival to first schedule.", metrics.request_queue_time),
+            ("request_prefill_time_seconds", "First schedule to first token.", metrics.request_prefill_time),
+            ("request_decode_time_seconds", "First token to last token.", metrics.request_decode_time),
+            ("request_inference_time_seconds", "First schedule to last token.", metrics.request_inference_time),
+            (
+                "request_time_per_output_token_seconds",
+                "Mean of a sequence between two tokens.",
+                metrics.request_time_per_output_token,
+            ),
             ("request_prompt_tokens", "Prompt tokens of a sequence.", metrics.request_prompt_tokens),
             ("request_generation_tokens", "Tokens generated.", metrics.request_generation_tokens),
+            (
+                "request_max_num_generation_tokens",
+                "Tokens of the longest sequence of a request.",
+                metrics.request_max_num_generation_tokens,
+            ),
         ):
             yield self._histogram(name, help_text, histogram)
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(f"engined:{name}", help_text, labels=["model_name"])
-        family.add_metric([self._model_name], value)
+        family = GaugeMetricFamily(f"{self._prefix}:{name}", help_text, labels=list(self._labels))
+        family.add_metric([*self._labels.values()], value)
         return family
 
     def _counter(self, name: str, help_text: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"engined:{name}", help_text, labels=["model_name"])
-        family.add_metric([self._model_name], value)
+        family = CounterMetricFamily(f"{self._prefix}:{name}", help_text, labels=list(self._labels))
+        family.add_metric([*self._labels.values()], value)
         return family
 
     def _finished(self) -> Metric:
-        family = CounterMetricFamily(
-            "engined:request_success", "Sequences ended, by reason.", labels=["model_name", "finished_reason"]
-        )
+        labels = [*self._labels, "finished_reason"]
+        family = CounterMetricFamily(f"{self._prefix}:request_success", "Sequences ended, by reason.", labels=labels)
         for reason, count in self._metrics.num_finished.items():
-            family.add_metric([self._model_name, reason], count)
+            family.add_metric([*self._labels.values(), reason], count)
         return family
 
     def _histogram(self, name: str, help_text: str, histogram: Histogram) -> Metric:
-        family = HistogramMetricFamily(f"engined:{name}", help_text, labels=["model_name"])
+        family = HistogramMetricFamily(f"{self._prefix}:{name}", help_text, labels=list(self._labels))
         buckets, total = histogram.cumulative()
-        family.add_metric([self._model_name], buckets, total)
+        family.add_metric([*self._labels.values()], buckets, total)
         return family
 
 
@@ -169,9 +203,10 @@ class MetricsPage:
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, metrics: Metrics, model_name: str) -> None:
+    def __init__(self, *collectors: Collector) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(MetricsCollector(metrics, model_name))
+        for collector in collectors:
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
 
     def render(self) -> bytes:

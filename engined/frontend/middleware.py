@@ -17,8 +17,10 @@ from engined.frontend.message_errors import message_error_response, speaks_messa
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = web.RequestKey("request_id", str)
+FAILURE = web.RequestKey("failure", Exception)
+"""What was answered with an error, for the log."""
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-PROBES = frozenset(("/livez", "/readyz", "/health", "/metrics", "/version"))
+PROBES = frozenset(("/livez", "/readyz", "/startupz", "/health", "/metrics", "/version"))
 
 
 @web.middleware
@@ -48,8 +50,6 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
         return _answer(request, from_http_exception(error), headers)
     except EnginedError as error:
-        if isinstance(error, RequestError) and error.status == 500:
-            logger.warning("%s: %s", request[REQUEST_ID], error)
         return _answer(request, error)
     except ConnectionError:
         raise  # the client went away while it was being answered
@@ -78,6 +78,7 @@ def drain_middleware(lifecycle: Lifecycle) -> Middleware:
 
 def _answer(request: web.Request, error: Exception, headers: Mapping[str, str] | None = None) -> web.Response:
     """An error in the shape of the API that the path belongs to."""
+    request[FAILURE] = error
     if speaks_messages(request.path):
         return message_error_response(error, request[REQUEST_ID], headers)
     return error_response(error, headers)

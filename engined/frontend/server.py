@@ -15,19 +15,22 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from engined.errors import EnginedError, RequestError
+from engined.frontend.acceptor import Acceptor
 from engined.frontend.app import Frontend
+from engined.frontend.connection_limits import ConnectionPlace
+from engined.frontend.connection_timers import DEFAULT_TIMES, ConnectionTimes
 from engined.frontend.http_connection import HttpConnection
+from engined.frontend.loop_lag import LoopLag
+from engined.process.heartbeat import Phase
 
 logger = logging.getLogger(__name__)
 
-KEEP_ALIVE_SECONDS = 75.0
-"""Longer than load balancers keep an idle connection, so that it is they who close it."""
 LINGERING_SECONDS = 2.0
 CLOSE_SECONDS = 1.0
 """For handlers to write their last error, after everything has been ended."""
 MAX_HEADERS = 100
-BACKLOG = 128
-"""Connections that wait to be accepted."""
+SAMPLES_PER_BEAT = 10
+"""Of the loop's lag, so that a sign of life comes each second."""
 
 
 async def run_frontend(
@@ -35,8 +38,11 @@ async def run_frontend(
     sockets: Sequence[socket.socket],
     shutdown_timeout: float,
     report_ready: Callable[[], None],
+    beat: Callable[[Phase], None],
+    times: ConnectionTimes = DEFAULT_TIMES,
 ) -> None:
-    """Serve until SIGTERM, then drain. `report_ready` is called once the sockets are served.
+    """Serve until SIGTERM, then drain. `report_ready` is called whenever an engine has been found to work, `beat` each
+    second.
 
     Raises EnginedError if the output task ends, which it never should.
     """
@@ -46,58 +52,77 @@ async def run_frontend(
     )
     await runner.setup()
     assert runner.server is not None
-    listeners = [await _listen(runner.server, listening_socket) for listening_socket in sockets]
-    engine_task = asyncio.create_task(frontend.engine.run(), name="engine outputs")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, frontend.access.reload)
+    make_connection = functools.partial(_make_connection, runner.server, times)
+    tls = frontend.access.tls.context
+    acceptors = [
+        Acceptor(sock, make_connection, frontend.pressure.connections, None if sock.family == socket.AF_UNIX else tls)
+        for sock in sockets
+    ]
+    engine_task = asyncio.create_task(frontend.engine.run(report_ready), name="engine outputs")
+    beat_task = asyncio.create_task(_keep_beating(beat, frontend.pressure.loop_lag), name="signs of life")
     frontend.batches.open()
     batch_task = asyncio.create_task(frontend.batches.run(), name="batches")
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    report_ready()
     try:
-        await _until_stopped(stop_signals, engine_task)
-        await _drain(frontend, listeners, stop_signals, shutdown_timeout)
+        await _until_stopped(stop_signals, (engine_task, beat_task))
+        await _drain(frontend, acceptors, stop_signals, shutdown_timeout)
     finally:
-        for listener in listeners:
-            listener.close()
+        # A drain leaves none; whoever fails must not leave anybody waiting.
+        frontend.engine.fail_all(
+            RequestError("the server has failed", status=500, type="server_error", code="internal_error")
+        )
+        for acceptor in acceptors:
+            acceptor.close()
         batch_task.cancel()
+        beat_task.cancel()
         await frontend.batches.close()
         await runner.cleanup()
         engine_task.cancel()
         frontend.context.close()
 
 
-async def _listen(server: web.Server, listening_socket: socket.socket) -> asyncio.Server:
-    """Accept connections. aiohttp's own sites would not let us say what a connection is."""
-    loop = asyncio.get_running_loop()
-    make_connection = functools.partial(
-        HttpConnection,
+async def _keep_beating(beat: Callable[[Phase], None], loop_lag: LoopLag) -> None:
+    """Show that the event loop turns, and see how smoothly."""
+    while True:
+        beat(Phase.SERVING)
+        for _ in range(SAMPLES_PER_BEAT):
+            await loop_lag.sample()
+
+
+def _make_connection(server: web.Server, times: ConnectionTimes, place: ConnectionPlace) -> HttpConnection:
+    """What a new connection is. aiohttp's own sites would not let us say that."""
+    return HttpConnection(
         server,
-        loop=loop,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        times,
+        place,
+        loop=asyncio.get_running_loop(),
         auto_decompress=False,
         max_headers=MAX_HEADERS,
-        access_log=None,  # type: ignore[arg-type]  # off, although its type does not say so
+        access_log=None,
         lingering_time=LINGERING_SECONDS,
     )
-    return await loop.create_server(make_connection, sock=listening_socket, backlog=BACKLOG)
 
 
-async def _until_stopped(stop_signals: "_StopSignals", engine_task: asyncio.Task[None]) -> None:
+async def _until_stopped(stop_signals: "_StopSignals", tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Raises EnginedError if one of `tasks` ends first, without which this process would only look alive."""
     stop = asyncio.create_task(stop_signals.first.wait())
-    done, _ = await asyncio.wait((stop, engine_task), return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait((stop, *tasks), return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
-    if engine_task in done:
-        raise EnginedError("the output task of the frontend ended") from engine_task.exception()
+    for task in tasks:
+        if task in done:
+            raise EnginedError(f"the task {task.get_name()!r} of the frontend ended") from task.exception()
 
 
 async def _drain(
-    frontend: Frontend, listeners: Sequence[asyncio.Server], stop_signals: "_StopSignals", shutdown_timeout: float
+    frontend: Frontend, acceptors: Sequence[Acceptor], stop_signals: "_StopSignals", shutdown_timeout: float
 ) -> None:
     frontend.lifecycle.start_draining()
     frontend.batches.stop()
-    for listener in listeners:
-        listener.close()
+    for acceptor in acceptors:
+        acceptor.close()
     logger.info("stopping: %d sequences are running", frontend.engine.num_running)
     deadline = asyncio.get_running_loop().time() + shutdown_timeout
     while frontend.engine.num_running and not stop_signals.second.is_set():

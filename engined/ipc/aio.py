@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
+from engined import faults
 from engined.errors import ProtocolError
 from engined.ipc.decoder import FrameDecoder
 from engined.ipc.frame import Buffer, Frame, MessageType, encode_frame
@@ -47,8 +48,13 @@ class AsyncFrameChannel(asyncio.Protocol):
     def send(self, type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()) -> None:
         """Queue one frame and return at once. Raises ProtocolError if it exceeds the limits."""
         frame = encode_frame(type, payload, blobs)
-        if self._transport is not None and not self._is_closed:
-            self._transport.write(frame)
+        if self._transport is None or self._is_closed:
+            return
+        if faults.strikes("ipc.send.partial"):
+            self._transport.write(frame[: len(frame) // 2])
+            self._transport.write_eof()
+            return
+        self._transport.write(frame)
 
     async def drain(self) -> None:
         """Wait until the peer has taken enough of what was sent. Returns at once on a closed link."""
@@ -95,6 +101,7 @@ class AsyncFrameChannel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio with what the socket had."""
+        faults.point("ipc.recv")
         try:
             frames = self._decoder.feed(data)
         except ProtocolError as error:

@@ -4,6 +4,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 
+from engined import faults
 from engined.errors import ProtocolError
 from engined.ipc.decoder import FrameDecoder
 from engined.ipc.frame import Buffer, Frame, MessageType, encode_frame
@@ -26,7 +27,12 @@ class BlockingChannel:
 
     def send(self, type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()) -> None:
         """Send one frame, blocking until the kernel has it. Raises OSError if the peer is gone."""
-        self._socket.sendall(encode_frame(type, payload, blobs))
+        frame = encode_frame(type, payload, blobs)
+        if faults.strikes("ipc.send.partial"):
+            self._socket.sendall(frame[: len(frame) // 2])
+            self.shutdown()
+            return
+        self._socket.sendall(frame)
 
     def receive(self) -> Frame | None:
         """The next frame; None when the peer closed the link between two frames.
@@ -47,6 +53,7 @@ class BlockingChannel:
         return frames
 
     def _receive_some(self) -> bool:
+        faults.point("ipc.recv")
         size = self._socket.recv_into(self._buffer)
         if size == 0:
             if self._decoder.is_mid_frame:

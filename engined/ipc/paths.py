@@ -20,6 +20,8 @@ MAX_SOCKET_PATH = 107
 
 _PREFIX = "engined-"
 _LOCK_NAME = "lock"
+_BASE_LOCK_NAME = "sockets.lock"
+"""Another name than that of any other lock that is held for long: somebody may have put all folders into one."""
 
 
 def default_uds_path() -> Path:
@@ -54,7 +56,7 @@ def check_socket_path(path: Path) -> None:
 @contextlib.contextmanager
 def socket_lock(base: Path) -> Iterator[None]:
     """Keep other daemons of this user from creating or sweeping sockets in `base` meanwhile."""
-    fd = os.open(base / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(base / _BASE_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -21,6 +21,7 @@ from engined.layers.tensor_spec import TensorSpec, whole
 from engined.layers.vocabulary import VocabParallelEmbedding
 from engined.models.checkpoint import Checkpoint
 from engined.models.loader import load_model
+from engined.process.progress import ProgressReporter, report_nothing
 
 _PREFIXES: dict[Architecture, str] = {"bert": "bert.", "roberta": "roberta."}
 """What stands before the names of the encoder in files that were saved with a head."""
@@ -156,14 +157,14 @@ class BertModel(nn.Module):
             specs += self.head.dense.tensor_specs([dense]) + self.head.output.tensor_specs([output])
         return specs
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load(self, checkpoint: Checkpoint, report_progress: ProgressReporter = report_nothing) -> None:
         """Fill all weights. Raises CheckpointError, before anything is read, if the tensors do not fit the model."""
         prefix = _PREFIXES[self.info.architecture]
         if f"{prefix}embeddings.word_embeddings.weight" not in checkpoint.shapes:
             prefix = ""
         # The states themselves are pooled, so this layer, which most files hold, has no work.
         unused = {f"{prefix}pooler.dense.weight", f"{prefix}pooler.dense.bias"}
-        load_model(self, self.tensor_specs(prefix), checkpoint, unused=unused)
+        load_model(self, self.tensor_specs(prefix), checkpoint, unused=unused, report_progress=report_progress)
 
 
 _ROBERTA_HEAD = ("classifier.dense", "classifier.out_proj")

@@ -18,6 +18,7 @@ from engined.layers.vocabulary import ParallelLMHead, VocabParallelEmbedding
 from engined.models.blocks import DecoderLayer
 from engined.models.checkpoint import Checkpoint
 from engined.models.loader import load_model
+from engined.process.progress import ProgressReporter, report_nothing
 
 
 class CausalLM(nn.Module):
@@ -71,8 +72,8 @@ class CausalLM(nn.Module):
             specs += layer.tensor_specs(f"{prefix}layers.{i}")
         return specs if self.lm_head is None else specs + self.lm_head.tensor_specs("lm_head")
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load(self, checkpoint: Checkpoint, report_progress: ProgressReporter = report_nothing) -> None:
         """Fill all weights. Raises CheckpointError, before anything is read, if the tensors do not fit the model."""
         # A model that was saved without its head has no prefix.
         prefix = "" if "embed_tokens.weight" in checkpoint.shapes else "model."
-        load_model(self, self.tensor_specs(prefix), checkpoint)
+        load_model(self, self.tensor_specs(prefix), checkpoint, report_progress=report_progress)

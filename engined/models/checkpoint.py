@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,12 @@ from engined.errors import CheckpointError
 
 # Weights converted at once: 4 MiB of float32, which stay in the CPU's cache until they are copied to their place.
 _CHUNK_WEIGHTS = 1 << 20
+# What a file gives as it is, in parts so large that their number costs nothing, and so small that even a slow disk
+# gives one every few seconds.
+_PART_WEIGHTS = 8 << 20
+
+OnRead = Callable[[int], None]
+"""Told after each part how many bytes of the file it took."""
 
 
 class Checkpoint(ABC):
@@ -27,10 +33,18 @@ class Checkpoint(ABC):
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
+    sizes: Mapping[str, int]
+    """Bytes in the file."""
 
     @abstractmethod
-    def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
+    def read_into(
+        self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
+    ) -> None:
         """Copy the part `slices` of a tensor into `destination`, converting to its type."""
+
+    def num_bytes(self, name: str, num_weights: int) -> int:
+        """About how many bytes of the file hold so many weights of a tensor."""
+        return self.sizes[name] * num_weights // max(1, math.prod(self.shapes[name]))
 
     @abstractmethod
     def describe(self, name: str) -> str:
@@ -43,13 +57,23 @@ class SafetensorsCheckpoint(Checkpoint):
     def __init__(self, folder: SafetensorsFolder) -> None:
         """Maps every file that `folder` lists. Raises CheckpointError for one that cannot be read."""
         self.shapes = {name: tensor.shape for name, tensor in folder.tensors.items()}
+        self.sizes = {name: tensor.num_bytes for name, tensor in folder.tensors.items()}
         self._tensors = folder.tensors
         self._files = {file: _open_safetensors(file) for file in {t.file for t in folder.tensors.values()}}
         # A tensor that is missing is missing from the file, if there is but one.
         self.path = next(iter(self._files)) if len(self._files) == 1 else folder.path
 
-    def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
-        destination.copy_(self._files[self._tensors[name].file].get_slice(name)[slices])
+    def read_into(
+        self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
+    ) -> None:
+        tensor = self._files[self._tensors[name].file].get_slice(name)
+        rows, columns = slices[0], slices[1:]
+        step = max(1, _PART_WEIGHTS // max(1, math.prod(destination.shape[1:])))
+        for begin in range(0, len(destination), step):
+            target = destination[begin : begin + step]
+            first_row = rows.start + begin
+            target.copy_(tensor[(slice(first_row, first_row + len(target)), *columns)])
+            on_read(self.num_bytes(name, target.numel()))
 
     def describe(self, name: str) -> str:
         return f"{name} ({self._tensors[name].file.name})" if name in self._tensors else name
@@ -70,11 +94,14 @@ class GgufCheckpoint(Checkpoint):
         self._file = file
         self._gguf_names = {hf_tensor_name(name): name for name in file.tensors}
         self.shapes = {name: file.tensors[stored].shape for name, stored in self._gguf_names.items()}
+        self.sizes = {name: file.tensors[stored].num_bytes for name, stored in self._gguf_names.items()}
         self._head_dim = info.head_dim
         # llama.cpp stores the rows of these projections so that rotary pairs are neighbours; only for "llama".
         self._has_paired_rows = info.architecture == "llama"
 
-    def read_into(self, name: str, slices: tuple[slice, ...], destination: Tensor) -> None:
+    def read_into(
+        self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
+    ) -> None:
         stored = self._gguf_names[name]
         is_paired = self._has_paired_rows and (".q_proj." in name or ".k_proj." in name)
         rows, columns = slices[0], slices[1:]
@@ -86,6 +113,7 @@ class GgufCheckpoint(Checkpoint):
             read_gguf_tensor(self._file, stored, (slice(first_row, first_row + len(target)), *columns), chunk)
             values = torch.from_numpy(chunk)
             target.copy_(self._unpaired(values) if is_paired else values)
+            on_read(self.num_bytes(name, target.numel()))
 
     def describe(self, name: str) -> str:
         return gguf_tensor_name(name)

@@ -14,6 +14,7 @@ from engined.errors import CheckpointError
 from engined.layers.tensor_spec import TensorSpec
 from engined.layers.weight_method import WeightMethod
 from engined.models.checkpoint import Checkpoint, GgufCheckpoint, SafetensorsCheckpoint
+from engined.process.progress import LoadProgress, PhaseProgress, ProgressReporter, report_nothing
 
 _MAX_NAMES_SHOWN = 8
 
@@ -26,24 +27,44 @@ def open_checkpoint(info: ModelInfo) -> Checkpoint:
 
 
 def load_model(
-    model: nn.Module, specs: Sequence[TensorSpec], checkpoint: Checkpoint, *, unused: Collection[str] = ()
+    model: nn.Module,
+    specs: Sequence[TensorSpec],
+    checkpoint: Checkpoint,
+    *,
+    unused: Collection[str] = (),
+    report_progress: ProgressReporter = report_nothing,
 ) -> None:
     """Fill all weights of `model`, whose tensors `specs` are, and let them be packed. Raises as `load_tensors` does."""
-    load_tensors(specs, checkpoint, unused=unused)
-    for module in model.modules():
-        if isinstance(module, WeightMethod):
-            module.finish_load()
+    load_tensors(specs, checkpoint, unused=unused, report_progress=report_progress)
+    methods = [module for module in model.modules() if isinstance(module, WeightMethod)]
+    progress = PhaseProgress(report_progress, "packing weights")
+    for number, method in enumerate(methods, start=1):
+        method.finish_load()
+        progress.note(f"{number} of {len(methods)}")
 
 
-def load_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint, *, unused: Collection[str] = ()) -> None:
+def load_tensors(
+    specs: Sequence[TensorSpec],
+    checkpoint: Checkpoint,
+    *,
+    unused: Collection[str] = (),
+    report_progress: ProgressReporter = report_nothing,
+) -> None:
     """Fill the destination of every spec.
 
     `unused` names tensors that may be there and are not read. Raises CheckpointError, before anything is read, that
     lists all tensors that are missing, misshaped or not wanted.
     """
     check_tensors(specs, checkpoint, unused)
+    num_bytes = sum(checkpoint.num_bytes(spec.name, spec.destination.numel()) for spec in specs)
+    progress = LoadProgress(report_progress, len(specs), num_bytes)
+
+    def read(spec: TensorSpec) -> None:
+        checkpoint.read_into(spec.name, spec.slices, spec.destination, progress.add_bytes)
+        progress.add_tensor()
+
     with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="load") as pool:
-        for _ in pool.map(lambda spec: checkpoint.read_into(spec.name, spec.slices, spec.destination), specs):
+        for _ in pool.map(read, specs):
             pass
 
 

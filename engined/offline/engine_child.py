@@ -5,7 +5,8 @@ in the same way.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from engined.supervisor.run import ServingPlan
 
 _STOP_TIMEOUT = 3.0
 """Seconds between SIGTERM and SIGKILL."""
+_LOOK_INTERVAL = 1.0
+"""Seconds between two looks at how a core that loads is doing."""
 _LAST_WORDS_TIMEOUT = 5.0
 """Seconds that a core gets to end, so that its cause is known, once its link is down."""
 
@@ -67,10 +70,10 @@ async def _connect(engine: AsyncLLM, core: ChildProcess, timeout: float) -> None
     ending = asyncio.create_task(_wait_for_end(core))
     tasks = (connecting, ending)
     try:
-        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        done, doing = await _wait_while_it_moves(tasks, core, timeout)
         if not done:
-            doing = "".join(f" (it was {report.text})" for report in core.read_status()[-1:])
-            raise StartupError(f"{core.name} was not ready after {timeout:g} s{doing}: raise startup_timeout")
+            cause = f"{core.name} was not ready after {timeout:g} s without progress{doing}"
+            raise StartupError(f"{cause}: raise startup_timeout")
         if ending in done or connecting.exception() is not None:
             cause = await _cause_of_death(core, "it closed its link while it was loading the model")
             raise StartupError(cause, core.failure.exit_code if core.failure is not None else StartupError.exit_code)
@@ -78,6 +81,23 @@ async def _connect(engine: AsyncLLM, core: ChildProcess, timeout: float) -> None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _wait_while_it_moves(
+    tasks: Collection[asyncio.Task[None]], core: ChildProcess, timeout: float
+) -> tuple[set[asyncio.Task[None]], str]:
+    """The first of `tasks` that are done; none if the core gave no sign of life for `timeout` seconds. Also what the
+    core said last that it does, in brackets."""
+    doing = ""
+    while True:
+        for report in core.read_status():
+            doing = f" (it was {report.text})" if report.kind == "progress" else ""
+        remaining = timeout - (time.monotonic() - core.heartbeat.read().time)
+        if remaining <= 0:
+            return set(), doing
+        done, _ = await asyncio.wait(tasks, timeout=min(remaining, _LOOK_INTERVAL), return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return done, doing
 
 
 async def _serve(engine: AsyncLLM, core: ChildProcess) -> None:

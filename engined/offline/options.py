@@ -7,10 +7,10 @@ from typing import Any
 
 from engined.config.load import load_config
 from engined.config.options import Option, all_options, suggest
-from engined.config.schema import Config
+from engined.config.schema import Config, ServerConfig
 from engined.errors import ConfigError
 
-_OF_BOTH = frozenset({"max_logprobs", "log_level"})
+_OF_BOTH = frozenset({"max_logprobs", "log_level", "log_format"})
 """Options of the server table that also concern an engine without a server."""
 
 
@@ -32,9 +32,10 @@ def offline_config(model: str | os.PathLike[str] | None, options: Mapping[str, A
         if isinstance(given.get(name), os.PathLike):
             given[name] = os.fspath(given[name])
     loaded = load_config(given, os.environ, None)
-    if not loaded.is_default("log_level"):
-        return loaded.config
-    return replace(loaded.config, server=replace(loaded.config.server, log_level="warning"))
+    server = loaded.config.server
+    log_level = "warning" if loaded.is_default("log_level") else server.log_level
+    # The environment may be that of a server on this machine, with addresses, keys and certificates.
+    return replace(loaded.config, server=ServerConfig(max_logprobs=server.max_logprobs, log_level=log_level))
 
 
 def _is_of_the_server(option: Option) -> bool:

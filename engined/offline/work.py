@@ -94,12 +94,12 @@ class OfflineWork:
         return add_messages(output, generation.formatter.whole(choices, generation.usage)["choices"])
 
     async def _embed(self, job: PoolingJob) -> EmbeddingOutput:
-        [vector] = await self._context.engine.pool(job.requests)
+        [vector] = await self._context.engine.pool(job.requests, job.info)
         prompt_token_ids = job.requests[0].prompt_token_ids
         self._progress.advance(len(prompt_token_ids))
         return EmbeddingOutput(embedding=vector, prompt_token_ids=prompt_token_ids)
 
     async def _score(self, job: PoolingJob) -> float:
-        response = cast(ScoreResponse, job.respond(await self._context.engine.pool(job.requests)))
+        response = cast(ScoreResponse, job.respond(await self._context.engine.pool(job.requests, job.info)))
         self._progress.advance(response.usage.prompt_tokens)
         return response.data[0].score

@@ -16,10 +16,14 @@ from typing import Any
 
 import setproctitle
 
-from engined import log
+from engined import faults, log
+from engined.config.journal import writes_to_journal
 from engined.errors import EnginedError
+from engined.process.heartbeat import HeartbeatWriter, Phase
 from engined.process.lifeline import arm_parent_death_signal, watch_lifeline
+from engined.process.oom import give_up_protection
 from engined.process.status import ChildStatus, StatusWriter, failure_status
+from engined.process.traces import write_traces_on_signal
 from engined.protocol.codec import decode
 
 logger = logging.getLogger(__name__)
@@ -34,8 +38,11 @@ class BootData:
     entry: str
     """Module whose `main(child)` is the process."""
     log_level: log.LogLevel
+    log_format: log.LogFormat
     lifeline_fd: int
     status_fd: int
+    heartbeat_fd: int
+    traces_fd: int
     fds: dict[str, int]
     data: dict[str, Any]
 
@@ -47,11 +54,15 @@ class Child:
         self.name = boot.name
         self.data = boot.data
         self.fds = boot.fds
+        self.heartbeat = HeartbeatWriter(boot.heartbeat_fd)
+        self.traces_fd = boot.traces_fd
+        """Where SIGUSR1 writes the stacks; children of this process may share it."""
         self._status = StatusWriter(boot.status_fd)
 
-    def report_progress(self, text: str) -> None:
-        """Tell the parent what is being done, for its log and for readiness."""
-        self._status.send(ChildStatus(kind="progress", text=text))
+    def report_progress(self, phase: str, detail: str = "") -> None:
+        """Tell the parent what is being done and how far it is, for its log and for readiness. A sign of life too."""
+        self.heartbeat.beat(Phase.LOADING)
+        self._status.send(ChildStatus(kind="progress", text=phase, detail=detail))
 
     def report_ready(self, **facts: Any) -> None:
         """Tell the parent that this process serves now."""
@@ -70,14 +81,19 @@ def _read_boot(fd: int) -> BootData:
 def run_child(parent_pid: int, boot_fd: int) -> int:
     """Be one child process from its first line to its exit code."""
     arm_parent_death_signal(parent_pid)
+    give_up_protection()
     boot = _read_boot(boot_fd)
     watch_lifeline(boot.lifeline_fd)
     # Ctrl-C reaches the whole terminal group; only the supervisor acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
+    write_traces_on_signal(boot.traces_fd)
     setproctitle.setproctitle(f"engined: {boot.name}")
-    log.setup(boot.name, boot.log_level)
+    log.setup(boot.name, boot.log_level, boot.log_format, is_journal=writes_to_journal(os.environ))
+    faults.arm(os.environ, boot.name)
     child = Child(boot)
+    child.heartbeat.beat(Phase.STARTING)
+    faults.point("spawn")
     try:
         exit_code: int = importlib.import_module(boot.entry).main(child)
     except EnginedError as error:

@@ -13,13 +13,16 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from engined.log import LogLevel
+from engined.log import LogFormat, LogLevel
+from engined.process.heartbeat import HeartbeatReader
 from engined.process.status import ChildStatus, StatusReader
+from engined.process.traces import TraceFile
 from engined.protocol.codec import encode
 
 # They belong to the supervisor alone: systemd accepts notifications and hands sockets to the main pid only.
 _SUPERVISOR_ONLY_VARIABLES = frozenset(
-    {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
+    {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
+    | {"LISTEN_FDS", "LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDNAMES"}
 )
 
 
@@ -34,17 +37,30 @@ class ChildSpec:
     data: dict[str, Any]
     """Handed to the child as JSON; message dataclasses inside are fine."""
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     fds: dict[str, int] = field(default_factory=dict)
     """Descriptors that the child inherits, under these names and with the same numbers."""
     environment: dict[str, str] = field(default_factory=dict)
+    traces_fd: int | None = None
+    """Where the child's stacks go on SIGUSR1. None: a file of its own, see ChildProcess.traces."""
 
 
 class ChildProcess:
-    """One running child. Owns its pidfd, its status pipe and its lifeline. Start it from the main thread: the kernel
-    ties the child's death signal to the thread that started it."""
+    """One running child. Owns its pidfd, its pipes and its memory. Start it from the main thread: the kernel ties the
+    child's death signal to the thread that started it."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]", status: StatusReader, lifeline: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        process: "subprocess.Popen[bytes]",
+        status: StatusReader,
+        lifeline: int,
+        heartbeat: HeartbeatReader,
+        traces: TraceFile,
+    ) -> None:
         self.name = name
+        self.heartbeat = heartbeat
+        self.traces = traces
         self.pid = process.pid
         self.pidfd = os.pidfd_open(process.pid)
         self.status = status
@@ -58,12 +74,17 @@ class ChildProcess:
         lifeline_read, lifeline_write = os.pipe()
         status_read, status_write = os.pipe()
         boot_fd = os.memfd_create("engined-boot", os.MFD_CLOEXEC)
+        heartbeat, traces = HeartbeatReader(), TraceFile()
+        traces_fd = traces.fd if spec.traces_fd is None else spec.traces_fd
         boot = {
             "name": spec.name,
             "entry": spec.entry,
             "log_level": spec.log_level,
+            "log_format": spec.log_format,
             "lifeline_fd": lifeline_read,
             "status_fd": status_write,
+            "heartbeat_fd": heartbeat.fd,
+            "traces_fd": traces_fd,
             "fds": spec.fds,
             "data": spec.data,
         }
@@ -74,15 +95,22 @@ class ChildProcess:
             process = subprocess.Popen(
                 # -P: the folder that the daemon was started in must not shadow installed modules.
                 [sys.executable, "-P", "-m", "engined.process.child", str(os.getpid()), str(boot_fd)],
-                pass_fds=(boot_fd, lifeline_read, status_write, *spec.fds.values()),
+                pass_fds=(boot_fd, lifeline_read, status_write, heartbeat.fd, traces_fd, *spec.fds.values()),
                 env=environment | spec.environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        except BaseException:
+            heartbeat.close()
+            traces.close()
+            os.close(status_read)
+            os.close(lifeline_write)
+            raise
         finally:
             for fd in (boot_fd, lifeline_read, status_write):
                 os.close(fd)
-        return cls(spec.name, process, StatusReader(status_read), lifeline_write)
+            heartbeat.close_fd()
+        return cls(spec.name, process, StatusReader(status_read), lifeline_write, heartbeat, traces)
 
     def read_status(self) -> list[ChildStatus]:
         """Reports that arrived since the last call; a failure is kept in `failure` too."""
@@ -121,6 +149,8 @@ class ChildProcess:
         os.close(self.pidfd)
         os.close(self._lifeline)
         self.status.close()
+        self.heartbeat.close()
+        self.traces.close()
 
 
 def describe_exit(name: str, code: int) -> str:

@@ -48,6 +48,10 @@ class EngineCoreRequest:
     """Lower runs first under the priority policy."""
     is_background: bool = False
     """It runs on what the others leave over, under both policies: a line of a batch."""
+    tenant: str = ""
+    """Whose request it is: the waiting ones of different tenants are served fairly. Empty: nobody's in particular."""
+    tenant_weight: float = 1.0
+    """Share of the tenant against others; above 0."""
     cache_salt: str | None = None
     """Prefix blocks are only shared between requests with the same salt."""
     grammar: GrammarSpec | None = None
@@ -140,7 +144,8 @@ class UtilityCall:
 
     call_id: int
     kind: str
-    """"reset_prefix_cache": forget all cached blocks that no request holds."""
+    """"reset_prefix_cache": forget all cached blocks that no request holds.
+    "list_waiting": tell the order of the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +154,8 @@ class UtilityResult:
 
     call_id: int
     error: str | None = None
+    waiting_request_ids: list[str] = field(default_factory=list)
+    """Of "list_waiting": the requests of all frontends that wait for a seat or for blocks, the next one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from engined.protocol.sampling import SamplingParams
 MAX_LOGIT_BIAS = 1024
 MAX_BAD_WORDS = 128
 MAX_STOP_TOKEN_IDS = 1024
+MIN_TENANT_WEIGHT = 0.01
 
 
 def validate_request(request: EngineCoreRequest, info: ModelInfo, max_model_len: int) -> None:
@@ -32,6 +33,7 @@ def validate_request(request: EngineCoreRequest, info: ModelInfo, max_model_len:
         raise RequestError("the prompt is empty: send at least one token", param="prompt")
     _check_ids("prompt", request.prompt_token_ids, vocab_size)
     validate_sampling(request.sampling, vocab_size)
+    _check_range("tenant_weight", request.tenant_weight, MIN_TENANT_WEIGHT, 1 / MIN_TENANT_WEIGHT)
     if request.pooling is not None:
         validate_pooling(request.pooling, num_prompt, info)
     # One position more than the prompt is needed to generate anything at all.

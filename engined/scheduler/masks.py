@@ -1,12 +1,17 @@
 """What constrained requests may sample in a step, from their grammars. Pure; called by the scheduler."""
 
+import logging
+
 import numpy as np
 from numpy.typing import NDArray
 
+from engined import faults
 from engined.errors import GrammarError
 from engined.grammar.matcher import GrammarMatcher
 from engined.protocol.plan import GrammarMasks
 from engined.scheduler.request import Request
+
+logger = logging.getLogger(__name__)
 
 
 def build_masks(requests: list[Request]) -> tuple[GrammarMasks, dict[str, str]]:
@@ -20,6 +25,9 @@ def build_masks(requests: list[Request]) -> tuple[GrammarMasks, dict[str, str]]:
             fill_mask(request, matcher, row)
         except GrammarError as error:
             causes[request.request_id] = str(error)
+        except Exception as error:  # the boundary of this request: its neighbours are in the same step
+            logger.exception("request %s: its grammar gives no mask", request.request_id)
+            causes[request.request_id] = f"internal error: {error}"
     request_ids = [request.request_id for request in requests]
     return GrammarMasks(request_ids=request_ids, rows=rows.data.cast("B")), causes
 
@@ -30,6 +38,7 @@ def fill_mask(request: Request, matcher: GrammarMatcher, row: NDArray[np.uint8])
     The grammar knows of EOS. Other stop tokens join it where the sequence may end; `ignore_eos` takes EOS away, unless
     nothing else is left.
     """
+    faults.point("request.mask")
     matcher.fill_mask(row)
     sampling = request.sampling
     if sampling.stop_token_ids and matcher.is_accepting():

@@ -50,6 +50,8 @@ class Request:
         "spare_shift",
         "status",
         "stop_token_ids",
+        "tenant",
+        "tenant_weight",
         "token_ids",
     )
 
@@ -86,6 +88,8 @@ class Request:
             self.block_hashes.extend(self.token_ids)
         self.block_table: BlockTable | None = None
 
+        self.tenant = message.tenant
+        self.tenant_weight = message.tenant_weight
         self.grammar = message.grammar
         self.reasoning = message.reasoning
         self.matcher: GrammarMatcher | None = None

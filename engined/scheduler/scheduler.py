@@ -4,9 +4,11 @@ Runs in the engine core's busy loop, on one thread. A step is `schedule`, the mo
 be added, aborted and failed between any two of these calls.
 """
 
+import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 
+from engined import faults
 from engined.cache.sequence_cache import SequenceCache
 from engined.config.schema import SchedulerConfig
 from engined.errors import GrammarError
@@ -25,6 +27,8 @@ from engined.scheduler.output_buffer import OutputBuffer
 from engined.scheduler.request import Request, RequestStatus
 from engined.scheduler.request_queue import RequestQueue, sort_key
 from engined.scheduler.stop import check_constrained_stop, check_stop
+
+logger = logging.getLogger(__name__)
 
 
 class _Step:
@@ -184,6 +188,10 @@ class Scheduler:
             num_forced_tokens=self._num_forced_tokens,
         )
 
+    def waiting_request_ids(self) -> list[str]:
+        """The queue, in the order in which its requests will be admitted; preempted ones are among them."""
+        return self._waiting.request_ids()
+
     # First half of a step.
 
     def schedule(self) -> SchedulerOutput:
@@ -246,6 +254,7 @@ class Scheduler:
             if num_cached_tokens is None:
                 break
             self._waiting.remove(request)
+            self._waiting.note_admitted(request)
             self._start(request, num_cached_tokens)
             num_new_tokens = min(len(request.token_ids) - num_cached_tokens, self._max_tokens_of_one, step.token_budget)
             step.num_scheduled_tokens[request.request_id] = num_new_tokens
@@ -346,23 +355,40 @@ class Scheduler:
             request = requests.get(request_id)
             if request is None:
                 continue  # aborted or failed while the step ran
-            request.num_computed_tokens += num_scheduled_tokens
             turn += 1  # prompts are published at once, output in turns: see _output_publish_interval
-            if num_scheduled_tokens > 1 or turn % self._output_publish_interval == 0:
-                self._cache.publish_computed_blocks(request)
-            if result.prompt_logprobs and request_id in result.prompt_logprobs:
-                self._report_prompt_logprobs(request, num_scheduled_tokens, result.prompt_logprobs[request_id])
-            if request.num_computed_tokens < len(request.token_ids):
-                continue
-            if request.pooling is not None:
-                self._take_pooled(request, result)
-            else:
-                self._append_tokens(request, sampled.get(request_id), result)
+            is_publishing = num_scheduled_tokens > 1 or turn % self._output_publish_interval == 0
+            try:
+                self._take_result(request, num_scheduled_tokens, sampled.get(request_id), result, is_publishing)
+            except Exception as error:  # the boundary of this request: its neighbours are in the same step
+                logger.exception("request %s: its result cannot be taken in", request_id)
+                self.fail_requests({request_id: f"internal error: {error}"})
         return self.take_pending_outputs()
 
     def take_pending_outputs(self) -> dict[int, EngineCoreOutputs]:
         """The outputs that no step has carried yet: the ends of requests, when nothing is left to run."""
         return self._outputs.take(self.stats(), self._clock())
+
+    def _take_result(
+        self,
+        request: Request,
+        num_scheduled_tokens: int,
+        sampled_token_ids: list[int] | None,
+        result: ModelRunnerOutput,
+        is_publishing: bool,
+    ) -> None:
+        """Take in what the last plan computed for one request."""
+        faults.point("request.update")
+        request.num_computed_tokens += num_scheduled_tokens
+        if is_publishing:
+            self._cache.publish_computed_blocks(request)
+        if result.prompt_logprobs and request.request_id in result.prompt_logprobs:
+            self._report_prompt_logprobs(request, num_scheduled_tokens, result.prompt_logprobs[request.request_id])
+        if request.num_computed_tokens < len(request.token_ids):
+            return
+        if request.pooling is not None:
+            self._take_pooled(request, result)
+        else:
+            self._append_tokens(request, sampled_token_ids, result)
 
     def _append_tokens(self, request: Request, new_token_ids: list[int] | None, result: ModelRunnerOutput) -> None:
         """Append what was sampled after the last token, up to the one that ends the sequence."""

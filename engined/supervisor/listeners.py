@@ -1,53 +1,45 @@
 """The public listening sockets. The supervisor opens them before the model loads and hands them to the frontend.
 
-So a taken port is known at once, and a client that connects while the model loads gets an answer.
+So a taken port is known at once, and a client that connects while the model loads gets an answer. Sockets that the
+service manager opened for us go before our own: they are used as they are, and outlive this daemon.
 """
 
-import contextlib
 import errno
-import os
+import logging
 import socket
-import stat
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from engined.config.schema import ServerConfig
 from engined.errors import ListenError
-from engined.ipc.paths import check_socket_path, default_uds_path, socket_lock
+from engined.ipc.paths import default_uds_path
+from engined.supervisor.unix_listener import UnixListener, adopt_unix, listen_unix
+
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-_CONNECT_TIMEOUT = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class UnixListener:
-    """A bound Unix socket, and the identity of the file that it made."""
-
-    socket: socket.socket
-    path: Path
-    device: int
-    inode: int
-
-    def close(self) -> None:
-        """Close the socket, and remove its file unless another server has put its own there."""
-        self.socket.close()
-        with contextlib.suppress(FileNotFoundError):
-            status = self.path.lstat()
-            if (status.st_dev, status.st_ino) == (self.device, self.inode):
-                self.path.unlink()
+_KINDS = {socket.AF_INET: "http", socket.AF_INET6: "http", socket.AF_UNIX: "uds"}
 
 
 class Listeners:
     """All public sockets of one daemon. Use it as a context manager."""
 
-    def __init__(self, config: ServerConfig) -> None:
-        self.tcp = None if config.host == "none" else listen_tcp(config.host, config.port)
+    def __init__(self, config: ServerConfig, inherited: Sequence[tuple[str, socket.socket]] = ()) -> None:
+        """`inherited` are sockets that are listening already, with their names: of TCP and of Unix one each at most.
+        Raises ListenError for what cannot be used or taken."""
+        self._scheme = "http" if config.tls_certificate is None else "https"
+        given = _sort_inherited(inherited)
+        self.tcp = given.get("http") or _own_tcp(config)
         try:
-            self.unix = None if config.uds == "none" else listen_unix(_uds_path(config))
+            self.unix = adopt_unix(given["uds"]) if "uds" in given else _own_unix(config)
         except BaseException:
             if self.tcp is not None:
                 self.tcp.close()
             raise
+        if "http" in given:
+            logger.info("HTTP is on the service manager's %s: --host and --port do not count", self.addresses[0])
+        if "uds" in given:
+            logger.info("the Unix socket is the service manager's: --uds and --uds-group do not count")
 
     @property
     def addresses(self) -> list[str]:
@@ -56,7 +48,7 @@ class Listeners:
         if self.tcp is not None:
             host, port = self.tcp.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            addresses.append(f"http://{shown}:{port}")
+            addresses.append(f"{self._scheme}://{shown}:{port}")
         if self.unix is not None:
             addresses.append(f"unix:{self.unix.path}")
         return addresses
@@ -106,54 +98,25 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     return listener
 
 
-def listen_unix(path: Path) -> UnixListener:
-    """Listen on `path`, replacing the socket of a server that is gone.
-
-    Raises ListenError if a server answers there, or if the path holds anything but a socket of this user.
-    """
-    check_socket_path(path)
-    with socket_lock(default_uds_path().parent):
-        _remove_stale_socket(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        previous_umask = os.umask(0o177)
-        try:
-            listener.bind(os.fspath(path))
-            listener.listen(_BACKLOG)
-            status = path.lstat()
-        except OSError as error:
-            listener.close()
-            raise ListenError(f"cannot listen on {path}: {error.strerror}") from None
-        finally:
-            os.umask(previous_umask)
-    return UnixListener(listener, path, status.st_dev, status.st_ino)
+def _own_tcp(config: ServerConfig) -> socket.socket | None:
+    return None if config.host == "none" else listen_tcp(config.host, config.port)
 
 
-def _uds_path(config: ServerConfig) -> Path:
-    return default_uds_path() if config.uds is None else Path(config.uds).absolute()
+def _own_unix(config: ServerConfig) -> UnixListener | None:
+    if config.uds == "none":
+        return None
+    path = default_uds_path() if config.uds is None else Path(config.uds).absolute()
+    return listen_unix(path, config.uds_group)
 
 
-def _remove_stale_socket(path: Path) -> None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ListenError(f"cannot listen on {path}: {error.strerror}") from None
-    if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():
-        raise ListenError(f"{path} exists and is not a socket of this user: choose another --uds, or remove it")
-    if _is_answering(path):
-        raise ListenError(f"a server already listens on {path}: stop it, or choose another --uds")
-    path.unlink(missing_ok=True)
-
-
-def _is_answering(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_CONNECT_TIMEOUT)
-        try:
-            probe.connect(os.fspath(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:
-            # A full backlog, for one: somebody holds it.
-            return True
-    return True
+def _sort_inherited(inherited: Sequence[tuple[str, socket.socket]]) -> dict[str, socket.socket]:
+    """Inherited sockets as "http" and "uds": what they are is in their family, and a name must not contradict it."""
+    found: dict[str, socket.socket] = {}
+    for name, given in inherited:
+        kind = _KINDS.get(given.family)
+        if kind is None or (name in _KINDS.values() and name != kind):
+            raise ListenError(f"the socket {name!r} that was handed over is of family {given.family.name}")
+        if kind in found:
+            raise ListenError(f"two sockets for {kind} were handed over, but one is used: keep one ListenStream=")
+        found[kind] = given
+    return found

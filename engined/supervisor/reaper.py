@@ -58,24 +58,35 @@ def _has_children() -> bool:
     return True
 
 
-def _child_pids() -> list[int]:
-    """Direct children of this process, adopted ones and zombies included.
+def kill_orphans(own_pids: Collection[int]) -> None:
+    """SIGKILL what a dead child has left behind: children of ours that are none of `own_pids`."""
+    for pid in _child_pids():
+        if pid not in own_pids:
+            # Our child and not reaped, so the number still means this process.
+            os.kill(pid, signal.SIGKILL)
+
+
+def parents() -> dict[int, int]:
+    """The parent of every process of this machine.
 
     A scan of /proc: the kernel's own list (/proc/self/task/*/children) is a build option that is not everywhere.
     """
-    pids = []
+    found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat") as file:
                 # "pid (command) state ppid ...": the command may hold spaces and parentheses.
-                parent = int(file.read().rpartition(")")[2].split()[1])
+                found[int(name)] = int(file.read().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if parent == os.getpid():
-            pids.append(int(name))
-    return pids
+    return found
+
+
+def _child_pids() -> list[int]:
+    """Direct children of this process, adopted ones and zombies included."""
+    return [pid for pid, parent in parents().items() if parent == os.getpid()]
 
 
 def _reap(pid: int) -> None:

@@ -1,31 +1,39 @@
 """`engined serve`, from a loaded configuration to the exit code. Main process; called by the command line."""
 
+import contextlib
 import dataclasses
 import logging
+import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import setproctitle
 
-from engined import __version__, log
+from engined import __version__, faults, log
 from engined.catalogue.entries import CATALOGUE
 from engined.catalogue.resolve import resolve_model
 from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
+from engined.config.access_checks import check_exposure
 from engined.config.checks import check_against_model, check_config
+from engined.config.directories import data_directory
 from engined.config.dtype import resolve_dtype
+from engined.config.journal import writes_to_journal
 from engined.config.memory_plan import MemoryPlan, plan_memory
 from engined.config.model_runner import resolve_runner
 from engined.config.resources import allowed_cpus, available_memory
 from engined.config.schema import Config
 from engined.config.units import format_bytes
 from engined.ipc.paths import RuntimeDirectory
+from engined.process.board import Board
 from engined.process.signals import SignalInbox
-from engined.supervisor.children import Deployment, core_spec, frontend_spec
+from engined.supervisor.announcer import Announcer
+from engined.supervisor.children import CORE, Deployment, core_service, frontend_service
 from engined.supervisor.listeners import Listeners
-from engined.supervisor.supervisor import WATCHED_SIGNALS, Supervisor
+from engined.supervisor.sdnotify import ServiceManager, inherited_sockets
+from engined.supervisor.supervisor import WATCHED_SIGNALS, Facts, Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +70,11 @@ def run_server(config: Config) -> int:
     Raises an EnginedError for what goes wrong before the children start; a later failure is logged, as the last line.
     """
     started = time.monotonic()
+    manager, inherited = ServiceManager(os.environ), inherited_sockets(os.environ)
     setproctitle.setproctitle("engined: supervisor")
-    log.setup("supervisor", config.server.log_level)
+    server = config.server
+    log.setup("supervisor", server.log_level, server.log_format, is_journal=writes_to_journal(os.environ))
+    faults.arm(os.environ, "supervisor")
     logger.info("engined %s, model %s", __version__, config.model.model)
     # Until the loop runs, SIGTERM unwinds like Ctrl-C: a download is cut short and leaves nothing behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -75,9 +86,11 @@ def run_server(config: Config) -> int:
     _log_plan(config, plan)
     with (
         SignalInbox(*WATCHED_SIGNALS) as signals,
-        Listeners(config.server) as listeners,
+        Listeners(config.server, inherited) as listeners,
         RuntimeDirectory() as directory,
     ):
+        if listeners.tcp is not None:
+            check_exposure(config.server, [listeners.tcp.getsockname()[0]])
         deployment = Deployment(
             config=config,
             model_info=plan.model_info,
@@ -85,20 +98,34 @@ def run_server(config: Config) -> int:
             num_threads=plan.num_threads,
             engine_socket=directory.socket_path("engine-0"),
         )
-        return _serve(deployment, listeners, signals, started)
+        return _serve(deployment, listeners, signals, manager, started)
 
 
-def _serve(deployment: Deployment, listeners: Listeners, signals: SignalInbox, started: float) -> int:
+def _serve(
+    deployment: Deployment, listeners: Listeners, signals: SignalInbox, manager: ServiceManager, started: float
+) -> int:
     config = deployment.config
-    with Supervisor(signals, config.server.shutdown_timeout) as supervisor:
-        supervisor.start([[frontend_spec(deployment, listeners.fds)], [core_spec(deployment)]])
-        facts = supervisor.wait_until_ready(config.parallel.startup_timeout)
+    crash_folder = _data_path(config) / "crash"
+    with (
+        contextlib.closing(Board()) as board,
+        Supervisor(
+            signals, config.server.shutdown_timeout, Announcer(board, manager).announce, crash_folder
+        ) as supervisor,
+    ):
+        fds = listeners.fds | {"board": board.fd}
+        supervisor.start([[frontend_service(deployment, fds)], [core_service(deployment)]])
+        facts = supervisor.wait_until_ready()
         if facts is not None:
             logger.info("%s", _ready_line(deployment, listeners, facts, time.monotonic() - started))
             supervisor.wait_for_stop()
             # While we hold the sockets too, the kernel would go on queueing connections that nobody will accept.
             listeners.close()
         return supervisor.stop()
+
+
+def _data_path(config: Config) -> Path:
+    data_dir = config.server.data_dir
+    return data_directory(os.environ) if data_dir is None else Path(data_dir)
 
 
 def _log_plan(config: Config, plan: ServingPlan) -> None:
@@ -126,8 +153,8 @@ def _log_plan(config: Config, plan: ServingPlan) -> None:
         )
 
 
-def _ready_line(deployment: Deployment, listeners: Listeners, facts: dict[str, dict[str, Any]], seconds: float) -> str:
-    num_kv_blocks = facts["EngineCore 0"].get("num_kv_blocks", deployment.plan.num_kv_blocks)
+def _ready_line(deployment: Deployment, listeners: Listeners, facts: Facts, seconds: float) -> str:
+    num_kv_blocks = facts[CORE].get("num_kv_blocks", deployment.plan.num_kv_blocks)
     size = "no KV cache" if deployment.model_info.encoder is not None else f"{num_kv_blocks} KV blocks"
     return (
         f"ready after {seconds:.1f} s: {deployment.model_info.name} ({deployment.plan.dtype}) on "

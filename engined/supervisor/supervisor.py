@@ -1,25 +1,32 @@
-"""The supervisor's loop: starts the children, watches them, ends them in order. Runs in the main process.
+"""The supervisor's loop: starts the children, watches and restarts them, ends them in order. Runs in the main process.
 
 Four calls: `start`, `wait_until_ready`, `wait_for_stop`, `stop`. The last three turn the same loop, over pidfds, status
-pipes and signals, until their own condition holds, so a signal or a death is noticed in every phase.
+pipes and signals, until their own condition holds, so a signal, a death or a silence is noticed in every phase.
 """
 
+import dataclasses
 import logging
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from engined.process.launch import ChildProcess, ChildSpec, describe_exit
+from engined.process.board import DaemonState
+from engined.process.heartbeat import Phase
+from engined.process.launch import ChildProcess, describe_exit
 from engined.process.signals import SignalInbox
-from engined.supervisor.reaper import become_subreaper, end_orphans, reap_orphans
+from engined.supervisor.evidence import collect_traces, save
+from engined.supervisor.reaper import become_subreaper, end_orphans, kill_orphans, reap_orphans
+from engined.supervisor.service import Service, ServiceSpec
+from engined.supervisor.state import describe_state
 
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-WATCHED_SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD)
+WATCHED_SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR1)
 """What the SignalInbox of a Supervisor must collect."""
 
 _ABORT_TIMEOUT = 2.0
@@ -31,11 +38,17 @@ _END_TIMEOUT = 2.0
 _DRAIN_MARGIN = 3.0
 """Seconds beyond the drain limit, for the frontend to end the requests that did not make it."""
 _ORPHAN_TIMEOUT = 1.0
+_CHECK_INTERVAL = 1.0
+"""Seconds between two looks at the signs of life."""
+
+
+Facts = dict[str, dict[str, Any]]
+"""What each child reported when it was ready, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Death:
-    """A child that ended unasked or badly, or that was not ready in time."""
+class _Failure:
+    """Why the daemon cannot go on."""
 
     name: str
     cause: str
@@ -45,19 +58,31 @@ class _Death:
 class Supervisor:
     """Owns the child processes of one daemon. Use it as a context manager, on the main thread."""
 
-    def __init__(self, signals: SignalInbox, drain_timeout: float) -> None:
+    def __init__(
+        self,
+        signals: SignalInbox,
+        drain_timeout: float,
+        announce: Callable[[DaemonState], None],
+        crash_folder: Path,
+    ) -> None:
+        """`announce` hears of every state, and of the same one again every second: whoever stops hearing it may know
+        that this loop hangs. `crash_folder` takes the stacks of children that hung."""
         self._signals = signals
         self._drain_timeout = drain_timeout
+        self._announce = announce
+        self._crash_folder = crash_folder
         self._selector = selectors.DefaultSelector()
-        self._groups: list[list[ChildProcess]] = []
-        self._alive: dict[int, ChildProcess] = {}
-        self._ready: dict[str, dict[str, Any]] = {}
-        self._progress: dict[str, str] = {}
+        self._groups: list[list[Service]] = []
         self._asked_to_end: set[int] = set()
-        self._deaths: list[_Death] = []
+        self._failures: list[_Failure] = []
         self._num_stop_signals = 0
         self._abort_deadline = float("inf")
         self._was_ready = False
+        self._is_stopping = False
+        self._next_check = 0.0
+        self._last_cause = ""
+        self._num_reloads = 0
+        self._start_time = time.monotonic()
 
     def __enter__(self) -> "Supervisor":
         become_subreaper()
@@ -65,106 +90,207 @@ class Supervisor:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for child in list(self._alive.values()):
-            child.stop(timeout=0.0)
-            self._forget(child)
+        self._is_stopping = True
+        for service in self._services:
+            if service.child is not None:
+                self._kill(service)
         end_orphans(_ORPHAN_TIMEOUT)
         self._selector.close()
 
-    def start(self, groups: Sequence[Sequence[ChildSpec]]) -> None:
-        """Start all children at once. `groups` stand in the order in which they are ended: frontends before the cores
+    def start(self, groups: Sequence[Sequence[ServiceSpec]]) -> None:
+        """Start all services at once. `groups` stand in the order in which they are ended: frontends before the cores
         that they talk to. Raises OSError if a process cannot be started."""
-        for specs in groups:
-            self._groups.append([])
-            for spec in specs:
-                self._start(spec, self._groups[-1])
+        self._groups = [[Service(spec) for spec in specs] for specs in groups]
+        for service in self._services:
+            self._start(service)
 
-    def wait_until_ready(self, timeout: float) -> dict[str, dict[str, Any]] | None:
-        """Facts that each child reported when it was ready, by its name; None if a signal or a death came first."""
-        deadline = time.monotonic() + timeout
+    def wait_until_ready(self) -> Facts | None:
+        """Return when every child is ready; None if a signal or a failure came first."""
         while not self._must_stop():
-            waiting = [child for child in self._alive.values() if child.name not in self._ready]
-            if not waiting:
+            facts = {service.name: service.facts for service in self._services if service.facts is not None}
+            if len(facts) == len(self._services):
                 self._was_ready = True
-                return self._ready
-            if time.monotonic() >= deadline:
-                self._add_death(_too_slow(waiting[0], timeout, self._progress.get(waiting[0].name)))
-                break
-            self._turn(deadline)
+                self._publish()
+                return facts
+            self._turn(None)
         return None
 
     def wait_for_stop(self) -> None:
-        """Return when a stop signal has come, or a child has ended."""
+        """Return when a stop signal has come, or the daemon cannot go on."""
         while not self._must_stop():
             self._turn(None)
 
     def stop(self) -> int:
         """End the children, group after group. Returns the exit code of the daemon; a cause is logged last of all."""
-        is_drain = self._was_ready and not self._deaths
+        self._is_stopping = True
+        self._publish()
+        is_drain = self._was_ready and not self._failures
         if is_drain:
             logger.info("stopping: running requests get %g s; a second signal ends them now", self._drain_timeout)
         for group in self._groups:
             is_first = group is self._groups[0]
             self._stop_group(group, self._drain_timeout + _DRAIN_MARGIN if is_drain and is_first else _END_TIMEOUT)
         end_orphans(_ORPHAN_TIMEOUT)
-        if not self._deaths:
+        if not self._failures:
             logger.info("stopped")
             return 0
-        death = self._root_cause()
-        logger.error("%s", death.cause)
-        return death.exit_code
+        failure = self._root_cause()
+        logger.error("%s", failure.cause)
+        return failure.exit_code
+
+    @property
+    def _services(self) -> list[Service]:
+        return [service for group in self._groups for service in group]
+
+    @property
+    def _children(self) -> dict[int, ChildProcess]:
+        return {service.child.pid: service.child for service in self._services if service.child is not None}
 
     def _must_stop(self) -> bool:
-        return self._num_stop_signals > 0 or bool(self._deaths)
+        return self._num_stop_signals > 0 or bool(self._failures)
 
-    def _start(self, spec: ChildSpec, group: list[ChildProcess]) -> None:
-        child = ChildProcess.start(spec)
-        group.append(child)
-        self._alive[child.pid] = child
-        self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._selector.register(child.status.fd, selectors.EVENT_READ, child)
+    def _start(self, service: Service) -> None:
+        child = ChildProcess.start(service.spec.make())
+        service.child, service.restart_time = child, None
+        self._selector.register(child.pidfd, selectors.EVENT_READ, service)
+        self._selector.register(child.status.fd, selectors.EVENT_READ, service)
         logger.debug("started %s, pid %d", child.name, child.pid)
 
     def _turn(self, deadline: float | None) -> None:
-        """Wait for events until `deadline` (monotonic seconds) and take them in."""
-        timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        children = {key.data.pid: key.data for key, _ in self._selector.select(timeout) if key.data is not None}
-        for child in children.values():
-            self._read_status(child)
-            if (code := child.poll()) is not None:
-                self._take_death(child, code)
+        """Wait for events until `deadline` (monotonic seconds), a restart or a check is due, and take them in."""
+        wake_ups = [self._next_check, *(service.restart_time for service in self._services if service.restart_time)]
+        wake_up = min(wake_ups if deadline is None else [deadline, *wake_ups])
+        events = self._selector.select(max(wake_up - time.monotonic(), 0.0))
+        for service in {key.data.name: key.data for key, _ in events if key.data is not None}.values():
+            self._take_events(service)
         for number in self._signals.take():
-            if number == signal.SIGCHLD:
-                reap_orphans(self._alive.keys())
-            elif number in STOP_SIGNALS:
-                self._take_stop_signal(number)
+            self._take_signal(number)
+        if not self._is_stopping:
+            self._restart_what_is_due()
+        if time.monotonic() >= self._next_check:
+            self._check_signs_of_life()
+            self._publish()
 
-    def _read_status(self, child: ChildProcess) -> None:
+    def _take_events(self, service: Service) -> None:
+        child = service.child
+        if child is None:
+            return
+        self._read_status(service, child)
+        if (code := child.poll()) is not None:
+            # What it wrote between our last read and its end.
+            self._read_status(service, child)
+            self._take_death(service, child, code)
+
+    def _read_status(self, service: Service, child: ChildProcess) -> None:
         for report in child.read_status():
             if report.kind == "ready":
-                self._ready[child.name] = report.facts
+                service.note_ready(report.facts)
+                self._publish()
             elif report.kind == "progress":
-                self._progress[child.name] = report.text
-                logger.info("%s: %s", child.name, report.text)
+                if service.note_progress(report.text, report.detail):
+                    logger.info("%s: %s", child.name, service.progress)
+                self._publish()
 
-    def _take_death(self, child: ChildProcess, code: int) -> None:
-        # What it wrote between our last read and its end.
-        self._read_status(child)
-        if child.pid not in self._asked_to_end or code not in (0, -signal.SIGTERM):
-            logger.warning("%s", describe_exit(child.name, code))
-            self._add_death(_describe_death(child, code))
-        self._forget(child)
+    def _take_signal(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            reap_orphans(self._children.keys())
+        elif number in STOP_SIGNALS:
+            self._take_stop_signal(number)
+        elif number == signal.SIGHUP:
+            logger.info("SIGHUP: the children read their files again")
+            self._num_reloads += 1
+            for child in self._children.values():
+                # A child that has not come so far reads them for the first time.
+                if child.heartbeat.read().phase is Phase.SERVING:
+                    child.signal(signal.SIGHUP)
+            self._publish()
+        elif number == signal.SIGUSR1:
+            self._write_all_traces()
 
-    def _add_death(self, death: _Death) -> None:
-        self._deaths.append(death)
+    def _take_death(self, service: Service, child: ChildProcess, code: int) -> None:
+        is_asked = child.pid in self._asked_to_end and code in (0, -signal.SIGTERM)
+        failure = None if is_asked else _describe_death(child, code)
+        self._forget(service, child)
+        if failure is not None:
+            logger.warning("%s", failure.cause)
+            self._recover(service, failure)
+        self._publish()
+
+    def _recover(self, service: Service, failure: _Failure) -> None:
+        """Plan the restart of a service that ended badly, or the end of the daemon."""
+        policy = service.spec.policy
+        if self._is_stopping or policy is None or not service.was_ready:
+            self._add_failure(failure)
+            return
+        self._last_cause = failure.cause
+        for follower in self._services:
+            if follower.spec.follows == service.name:
+                follower.facts = None
+        delay = policy.note_crash(time.monotonic())
+        if delay is None:
+            cause = f"{service.name} crashes again and again ({policy.summary}); the last time: {failure.cause}"
+            self._add_failure(_Failure(service.name, cause, 70))
+            return
+        service.restart_time = time.monotonic() + delay
+        logger.warning("%s is started again in %g s", service.name, delay)
+
+    def _restart_what_is_due(self) -> None:
+        for service in self._services:
+            if service.restart_time is not None and time.monotonic() >= service.restart_time:
+                # The ranks of a dead core end by themselves; whatever holds their memory must be gone before the next.
+                kill_orphans(self._children.keys())
+                reap_orphans(self._children.keys())
+                service.num_restarts += 1
+                try:
+                    self._start(service)
+                except OSError as error:
+                    service.restart_time = None
+                    self._recover(service, _Failure(service.name, f"{service.name} cannot be started: {error}", 71))
+
+    def _check_signs_of_life(self) -> None:
+        self._next_check = time.monotonic() + _CHECK_INTERVAL
+        for service in self._services:
+            silence = service.silence()
+            if silence is not None and service.child is not None:
+                self._end_hung(service, service.child, silence)
+
+    def _end_hung(self, service: Service, child: ChildProcess, silence: float) -> None:
+        phase = child.heartbeat.read().phase
+        doing = f"{phase.name}, {service.progress}" if service.progress and service.facts is None else phase.name
+        logger.error("%s gave no sign of life for %.1f s (%s): ending it", child.name, silence, doing)
+        traces = collect_traces(child)
+        if traces:
+            path = save(self._crash_folder, child.name, traces)
+            logger.error("what its threads were doing%s:\n%s", "" if path is None else f" (kept in {path})", traces)
+        self._read_status(service, child)
+        code = child.stop(timeout=0.0)
+        self._forget(service, child)
+        cause = f"{child.name} hung: no sign of life for {silence:.1f} s ({doing})"
+        logger.debug("%s", describe_exit(child.name, code))
+        self._recover(service, _Failure(service.name, cause, 70))
+        self._publish()
+
+    def _write_all_traces(self) -> None:
+        """SIGUSR1: the stacks of every process, in the log."""
+        for child in list(self._children.values()):
+            logger.info("the threads of %s:\n%s", child.name, collect_traces(child) or "(it does not answer)")
+
+    def _add_failure(self, failure: _Failure) -> None:
+        self._failures.append(failure)
         # What is left has only to tell its clients.
         self._abort_deadline = min(self._abort_deadline, time.monotonic() + _END_TIMEOUT)
 
-    def _forget(self, child: ChildProcess) -> None:
-        del self._alive[child.pid]
+    def _forget(self, service: Service, child: ChildProcess) -> None:
         self._selector.unregister(child.pidfd)
         self._selector.unregister(child.status.fd)
         child.close()
+        service.note_end()
+
+    def _kill(self, service: Service) -> None:
+        child = service.child
+        assert child is not None
+        child.stop(timeout=0.0)
+        self._forget(service, child)
 
     def _take_stop_signal(self, number: int) -> None:
         self._num_stop_signals += 1
@@ -175,45 +301,49 @@ class Supervisor:
             logger.warning("third %s: killing all children", signal.Signals(number).name)
             self._abort_deadline = time.monotonic()
 
-    def _stop_group(self, group: Sequence[ChildProcess], timeout: float) -> None:
+    def _stop_group(self, group: Sequence[Service], timeout: float) -> None:
         """SIGTERM; SIGKILL for what is left after `timeout` seconds, or at the abort deadline if that is sooner."""
         deadline = time.monotonic() + timeout
-        self._signal(group)
-        while left := [child for child in group if child.pid in self._alive]:
+        self._terminate(group)
+        while left := [service for service in group if service.child is not None]:
             now = time.monotonic()
             wake_up = min(deadline, self._abort_deadline)
             if now >= wake_up:
-                for child in left:
-                    logger.warning("%s (pid %d) did not end in time: killing it", child.name, child.pid)
-                    child.stop(timeout=0.0)
-                    self._forget(child)
+                for service in left:
+                    logger.warning("%s did not end in time: killing it", service.name)
+                    self._kill(service)
                 return
             if self._num_stop_signals >= 2:
                 # Repeated, because two signals that come close together reach a process as one.
-                self._signal(left)
+                self._terminate(left)
                 wake_up = min(wake_up, now + _REPEAT_INTERVAL)
             self._turn(wake_up)
 
-    def _signal(self, children: Sequence[ChildProcess]) -> None:
-        for child in children:
-            if child.pid in self._alive:
-                self._asked_to_end.add(child.pid)
-                child.signal(signal.SIGTERM)
+    def _terminate(self, services: Sequence[Service]) -> None:
+        for service in services:
+            if service.child is not None:
+                self._asked_to_end.add(service.child.pid)
+                service.child.signal(signal.SIGTERM)
 
-    def _root_cause(self) -> _Death:
-        """The death that explains the others: a core's, if one died, since frontends fail for want of their core."""
-        order = [child.name for group in reversed(self._groups) for child in group]
-        return min(self._deaths, key=lambda death: order.index(death.name))
+    def _publish(self) -> None:
+        is_stopping = self._is_stopping or self._must_stop()
+        last_cause = self._last_cause
+        if is_stopping:
+            last_cause = self._root_cause().cause if self._failures else ""
+        state = describe_state(
+            self._services, was_ready=self._was_ready, is_stopping=is_stopping, last_cause=last_cause
+        )
+        self._announce(dataclasses.replace(state, num_reloads=self._num_reloads, start_time=self._start_time))
+
+    def _root_cause(self) -> _Failure:
+        """The failure that explains the others: a core's, if one died, since frontends fail for want of their core."""
+        order = [service.name for service in reversed(self._services)]
+        return min(self._failures, key=lambda failure: order.index(failure.name))
 
 
-def _describe_death(child: ChildProcess, code: int) -> _Death:
+def _describe_death(child: ChildProcess, code: int) -> _Failure:
     if child.failure is not None:
         exit_code = child.failure.exit_code or 70
-        return _Death(child.name, f"{describe_exit(child.name, code)}: {child.failure.text}", exit_code)
+        return _Failure(child.name, f"{describe_exit(child.name, code)}: {child.failure.text}", exit_code)
     cause = f"{describe_exit(child.name, code)} and said no cause"
-    return _Death(child.name, cause, 128 - code if code < 0 else code or 70)
-
-
-def _too_slow(child: ChildProcess, timeout: float, progress: str | None) -> _Death:
-    doing = f" (it was {progress})" if progress else ""
-    return _Death(child.name, f"{child.name} was not ready after {timeout:g} s{doing}: raise --startup-timeout", 70)
+    return _Failure(child.name, cause, 128 - code if code < 0 else code or 70)

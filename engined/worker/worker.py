@@ -4,11 +4,11 @@ is the only rank (`UniProcExecutor`), else in a process of its own (`engined.wor
 import ctypes
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from engined import faults
 from engined.attention.backend import AttentionSpec
 from engined.attention.selector import select_backend
 from engined.kernels.cpu.library import load_cpu_kernels
@@ -18,6 +18,7 @@ from engined.models.bert import BertModel
 from engined.models.causal_lm import CausalLM
 from engined.models.loader import open_checkpoint
 from engined.models.registry import build_encoder, build_model
+from engined.process.progress import ProgressReporter
 from engined.protocol.boot import EngineSettings
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from engined.protocol.pooling import PoolingParams
@@ -41,7 +42,7 @@ class Worker:
         self,
         settings: EngineSettings,
         rank: int,
-        report_progress: Callable[[str], None],
+        report_progress: ProgressReporter,
         rendezvous: str | None = None,
     ) -> None:
         self._settings = settings
@@ -55,16 +56,20 @@ class Worker:
         """Load the weights, allocate the KV cache, warm up. Raises ModelError when the checkpoint is not usable."""
         torch.set_num_threads(self._settings.num_threads)
         size = self._settings.config.parallel.tensor_parallel_size
+        if size > 1:
+            self._report_progress("meeting the other ranks")
         group = create_group(self._rank, size, self._rendezvous, self._device)
         started = time.monotonic()
         context = self._create_context(group)
         self._report_progress("loading weights")
+        faults.point("load")
         if self._settings.model_info.encoder is not None:
             self._runner = EncoderRunner(self._load_encoder(context))
         else:
             self._runner = self._create_decoder_runner(self._load_decoder(context), group)
         loaded = time.monotonic()
         self._report_progress("warming up")
+        faults.point("warm-up")
         self._warm_up()
         logger.info(
             "weights loaded in %.2f s, warm-up took %.2f s, %d compute threads",
@@ -76,6 +81,7 @@ class Worker:
     def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput | None:
         """First call of a step: None; for a pooling model the only one, with the step's result."""
         assert self._runner is not None, "initialize first"
+        faults.point("prefill" if plan.new_requests else "decode")
         if isinstance(self._runner, ModelRunner):
             self._runner.execute_model(plan)
             return None
@@ -95,18 +101,17 @@ class Worker:
     def _create_context(self, group: TensorParallelGroup) -> LayerContext:
         kernels = None
         if self._settings.kernel_cache is not None and self._device.type == "cpu":
-            self._report_progress("preparing the CPU kernels")
-            kernels = load_cpu_kernels(Path(self._settings.kernel_cache))
+            kernels = load_cpu_kernels(Path(self._settings.kernel_cache), self._report_progress)
         return LayerContext(dtype=_DTYPES[self._settings.dtype], device=self._device, tp=group, kernels=kernels)
 
     def _load_encoder(self, context: LayerContext) -> BertModel:
         model = build_encoder(self._settings.model_info, context)
-        model.load(open_checkpoint(self._settings.model_info))
+        model.load(open_checkpoint(self._settings.model_info), self._report_progress)
         return model
 
     def _load_decoder(self, context: LayerContext) -> CausalLM:
         model = build_model(self._settings.model_info, context)
-        model.load(open_checkpoint(self._settings.model_info))
+        model.load(open_checkpoint(self._settings.model_info), self._report_progress)
         self._report_progress("allocating the KV cache")
         self._allocate_kv_cache(model, context)
         return model
@@ -158,9 +163,11 @@ class Worker:
             step_id=0, new_requests=[new], num_scheduled_tokens={"warm-up": num_tokens}, num_tokens=num_tokens
         )
         decode = SchedulerOutput(step_id=1, num_scheduled_tokens={"warm-up": 1}, num_tokens=1)
+        self._report_progress("warming up", f"a prompt of {num_tokens} tokens")
         self.execute_model(prefill)
         if not is_pooling:
             self.sample_tokens()
+            self._report_progress("warming up", "one more token")
             self.execute_model(decode)
             self.sample_tokens()
         self.execute_model(SchedulerOutput(step_id=2, removed_request_ids=["warm-up"]))

@@ -4,6 +4,7 @@ They are compiled without torch's headers, to plain functions over pointers: tha
 ninja nor Python's headers, and the result does not depend on the version of torch.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import logging
@@ -15,8 +16,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import torch
+
+from engined.process.progress import ProgressReporter, report_nothing
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +29,9 @@ SOURCE = Path(__file__).parent / "source"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-fPIC", "-shared")
 NATIVE = ("-march=native",)
 _TIMEOUT_SECONDS = 120.0
+_LOCK_TIMEOUT_SECONDS = _TIMEOUT_SECONDS + 10.0
+_POLL_SECONDS = 0.5
+_PHASE = "preparing the CPU kernels"
 
 
 def find_compiler() -> str | None:
@@ -32,11 +39,17 @@ def find_compiler() -> str | None:
     return shutil.which("g++")
 
 
-def build(compiler: str, cache: Path, machine_flags: Sequence[str] = NATIVE) -> Path:
+def build(
+    compiler: str,
+    cache: Path,
+    machine_flags: Sequence[str] = NATIVE,
+    report_progress: ProgressReporter = report_nothing,
+) -> Path:
     """The shared library, built if `cache` does not hold it yet. Several processes may ask at once: one builds.
 
     Raises OSError if the cache cannot be written, and subprocess.SubprocessError if the compiler fails or hangs.
     """
+    report_progress(_PHASE)
     sources = sorted(SOURCE.glob("*.cpp"))
     command = [compiler, *FLAGS, *machine_flags, *map(str, sources), *_openmp_runtime()]
     target = cache / f"cpu-{_fingerprint(compiler, command)}.so"
@@ -44,30 +57,55 @@ def build(compiler: str, cache: Path, machine_flags: Sequence[str] = NATIVE) -> 
         return target
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "cpu.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _acquire(lock, report_progress)
         if not target.exists():
             started = time.monotonic()
-            _compile(command, target)
+            _compile(command, target, report_progress)
             logger.info(
                 "built the CPU kernels in %.1f s, once for this machine: %s", time.monotonic() - started, target
             )
     return target
 
 
-def _compile(command: list[str], target: Path) -> None:
+def _acquire(lock: IO[str], report_progress: ProgressReporter) -> None:
+    """Take the lock. Whoever holds it has a limit of its own; TimeoutError if it does not end by then."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process has held {lock.name} for too long") from None
+        report_progress(_PHASE, "another process compiles them")
+        time.sleep(_POLL_SECONDS)
+
+
+def _compile(command: list[str], target: Path, report_progress: ProgressReporter) -> None:
     """Compile beside the target and rename: whoever sees the target sees all of it."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
         output = Path(folder) / target.name
-        subprocess.run(
-            [*command, "-o", str(output)],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-        )
+        _run([*command, "-o", str(output)], report_progress)
         os.replace(output, target)
+
+
+def _run(command: list[str], report_progress: ProgressReporter) -> None:
+    """Run the compiler, and show that it still does. Raises subprocess.SubprocessError."""
+    started = time.monotonic()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while (seconds := time.monotonic() - started) < _TIMEOUT_SECONDS:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    _, complaints = process.communicate(timeout=_POLL_SECONDS)
+                    break
+                report_progress(_PHASE, f"compiling for {seconds:.0f} s, once for this machine")
+            else:
+                raise subprocess.TimeoutExpired(command, _TIMEOUT_SECONDS)
+        finally:
+            process.kill()
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command, stderr=complaints)
 
 
 def _openmp_runtime() -> list[str]:

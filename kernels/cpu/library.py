@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engined.kernels.cpu.build import build, find_compiler
+from engined.process.progress import ProgressReporter, report_nothing
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +109,14 @@ class CpuKernels:
         return function  # type: ignore[no-any-return]
 
 
-def load_cpu_kernels(cache: Path) -> CpuKernels | None:
+def load_cpu_kernels(cache: Path, report_progress: ProgressReporter = report_nothing) -> CpuKernels | None:
     """The kernels, built first if need be; None, with a warning that says why, where that is not possible."""
     compiler = find_compiler()
     if compiler is None:
         logger.warning("no g++ here: computing with torch alone, which is slower; install g++")
         return None
     try:
-        return CpuKernels(build(compiler, cache))
+        return CpuKernels(build(compiler, cache, report_progress=report_progress))
     except (OSError, subprocess.SubprocessError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).strip().partition("\n")[0]
         logger.warning("cannot build the CPU kernels, computing with torch alone, which is slower: %s", reason)

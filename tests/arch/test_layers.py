@@ -30,7 +30,7 @@ LAYERS = [
     {"protocol"},
     {"config"},
     {"checkpoint"},
-    {"errors", "log"},
+    {"errors", "log", "faults"},
 ]
 RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 

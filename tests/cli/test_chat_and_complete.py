@@ -53,7 +53,7 @@ def test_piped_exit_and_failure(echo_socket: str) -> None:
 
 def test_no_server(tmp_path: Path) -> None:
     result = _pipe(f"{tmp_path}/none.sock", "one\n")
-    assert result.returncode == 1
+    assert result.returncode == 69
     assert "start one with `engined serve`" in result.stderr
 
 

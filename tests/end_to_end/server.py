@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,13 +148,14 @@ def wait_until_gone(pids: list[int], timeout: float) -> None:
         time.sleep(0.05)
 
 
-def start(model: str | Path, folder: Path, *flags: str) -> Server:
-    """Start `engined serve` without waiting for it."""
+def start(model: str | Path, folder: Path, *flags: str, variables: Mapping[str, str] | None = None) -> Server:
+    """Start `engined serve` without waiting for it; `variables` join its environment."""
     port = free_port()
     uds = folder / "api.sock"
     log_path = folder / "server.log"
     arguments = ["serve", str(model), "--port", str(port), "--uds", str(uds), *flags]
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_DATA_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
+    environment |= variables or {}
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             [str(Path(sys.executable).with_name("engined")), *arguments], stdout=log, stderr=log, env=environment

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.end_to_end.byte_tokenizer import write_byte_tokenizer
 from tests.end_to_end.server import descendants, start, wait_until_gone
-from tests.end_to_end.test_exactness import write_byte_tokenizer
 
 
 @pytest.fixture

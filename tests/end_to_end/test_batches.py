@@ -17,8 +17,8 @@ import torch
 from openai.types import Batch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.end_to_end.byte_tokenizer import write_byte_tokenizer
 from tests.end_to_end.server import Server, descendants, running, start, wait_until_gone, wait_until_ready
-from tests.end_to_end.test_exactness import write_byte_tokenizer
 
 FLAGS = ("--kv-cache-memory", "32MiB", "--log-level", "warning", "--max-num-seqs", "16", "--num-threads", "1")
 NUM_LINES = 1000

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from tests.end_to_end import reference
+from tests.end_to_end.byte_tokenizer import write_byte_tokenizer
 from tests.end_to_end.server import Server, running
 
 EXACT = ("--dtype", "float32", "--kv-cache-memory", "512MiB", "--max-model-len", "1024")
@@ -101,12 +101,3 @@ def test_two_ranks_of_a_random_qwen3(tmp_path: Path) -> None:
     expected = reference.generate(model, prompts)
     with running(folder, tmp_path, "--dtype", "float32", "--tp", "2", "--kv-cache-memory", "64MiB") as server:
         assert token_ids(server, prompts, at_once=5) == expected
-
-
-def write_byte_tokenizer(folder: Path) -> None:
-    """The smallest real tokenizer: one token a byte."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer.json"))

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.end_to_end.byte_tokenizer import write_byte_tokenizer
 from tests.end_to_end.server import running
-from tests.end_to_end.test_exactness import write_byte_tokenizer
 
 POISON = 5
 

@@ -18,6 +18,8 @@ from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.frontend.app import build_frontend
+from engined.frontend.connection_timers import DEFAULT_TIMES, ConnectionTimes
+from engined.frontend.pressure import Pressure
 from engined.frontend.server import run_frontend
 from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 from tests.frontend.engine_peer import ScriptedEngine
@@ -52,6 +54,9 @@ class RunningFrontend:
     task: asyncio.Task[None]
     path: str
     app: web.Application
+    pressure: Pressure
+    port: int | None = None
+    """Of its TCP socket on 127.0.0.1, if it was started with one."""
 
     async def post(self, route: str, body: Any, **kwargs: Any) -> tuple[int, Any]:
         async with self.client.post(f"http://engined{route}", json=body, **kwargs) as response:
@@ -78,6 +83,13 @@ class RunningFrontend:
         assert values, name
         return sum(values)
 
+    async def metric_of_process(self, name: str) -> float:
+        """The value of a metric that has no labels."""
+        async with self.client.get("http://engined/metrics") as response:
+            lines = (await response.text()).splitlines()
+        [value] = [line.split(" ")[1] for line in lines if line.startswith(f"engined:{name} ")]
+        return float(value)
+
 
 StartFrontend = Callable[..., Awaitable[RunningFrontend]]
 
@@ -86,7 +98,8 @@ StartFrontend = Callable[..., Awaitable[RunningFrontend]]
 async def start_frontend(
     socket_dir: Path, model_info: ModelInfo, tokenizer: ModelTokenizer
 ) -> AsyncIterator[StartFrontend]:
-    """Starts a frontend; keyword arguments: `config`, `model`, `script`, `is_ready`, `max_model_len`."""
+    """Starts a frontend; keyword arguments: `config`, `script`, `is_ready`, `max_model_len`, `tcp` for a port too,
+    `times` that clients get."""
     async with AsyncExitStack() as stack:
 
         async def start(
@@ -94,6 +107,8 @@ async def start_frontend(
             script: Callable[..., list[int]] | None = None,
             is_ready: bool = True,
             max_model_len: int = 512,
+            tcp: bool = False,
+            times: ConnectionTimes = DEFAULT_TIMES,
         ) -> RunningFrontend:
             config = config or Config()
             [eos_token_id, *_] = model_info.eos_token_ids
@@ -106,13 +121,18 @@ async def start_frontend(
             path = str(socket_dir / "http.sock")
             listener.bind(path)
             listener.listen()
-            ready = asyncio.Event()
-            task = asyncio.create_task(run_frontend(frontend, [listener], config.server.shutdown_timeout, ready.set))
+            listeners = [listener, *([socket.create_server(("127.0.0.1", 0))] if tcp else [])]
+            port = listeners[1].getsockname()[1] if tcp else None
+            beaten = asyncio.Event()
+            timeout = config.server.shutdown_timeout
+            task = asyncio.create_task(
+                run_frontend(frontend, listeners, timeout, lambda: None, lambda phase: beaten.set(), times)
+            )
             stack.push_async_callback(_stop, task)
-            await ready.wait()
+            await beaten.wait()
             client = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path))
             stack.push_async_callback(client.close)
-            running = RunningFrontend(client, engine, task, path, frontend.app)
+            running = RunningFrontend(client, engine, task, path, frontend.app, frontend.pressure, port)
             if is_ready:
                 await engine.send_ready()
                 async with asyncio.timeout(5):

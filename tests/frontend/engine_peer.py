@@ -38,6 +38,10 @@ class ScriptedEngine:
         self.stall_after: int | None = None
         self.stalls: Callable[[EngineCoreRequest], bool] = lambda request: True
         self.utility_error: str | None = None
+        self.answers_utilities = True
+        self.holds: Callable[[EngineCoreRequest], bool] = lambda request: False
+        self.waiting: list[str] = []
+        """Requests that are held back, as in the queue of an engine without a free seat."""
         self.error: str | None = None
         self.added: list[EngineCoreRequest] = []
         self.aborted: list[str] = []
@@ -107,18 +111,29 @@ class ScriptedEngine:
     def _handle(self, frame: Frame) -> None:
         if frame.type is MessageType.ADD:
             request = codec.decode(frame.payload, EngineCoreRequest)
+            if request.request_id.startswith("canary-"):
+                self._send_finish(request.request_id, Finished(reason=FinishReason.LENGTH))
+                return
             self.added.append(request)
+            if self.holds(request):
+                self.waiting.append(request.request_id)
+                return
             self.running[request.request_id] = asyncio.create_task(self._generate(request))
         elif frame.type is MessageType.ABORT:
             for request_id in codec.decode(frame.payload, AbortRequests).request_ids:
                 self.aborted.append(request_id)
                 task = self.running.pop(request_id, None)
+                if request_id in self.waiting:
+                    self.waiting.remove(request_id)
+                    self._send_finish(request_id, Finished(reason=FinishReason.ABORT))
                 if task is not None:
                     task.cancel()
                     self._send_finish(request_id, Finished(reason=FinishReason.ABORT))
-        elif frame.type is MessageType.UTILITY:
+        elif frame.type is MessageType.UTILITY and self.answers_utilities:
             call = codec.decode(frame.payload, UtilityCall)
-            self.send(MessageType.UTILITY, UtilityResult(call_id=call.call_id, error=self.utility_error))
+            waiting = self.waiting if call.kind == "list_waiting" else []
+            result = UtilityResult(call_id=call.call_id, error=self.utility_error, waiting_request_ids=waiting)
+            self.send(MessageType.UTILITY, result)
 
     def _stats(self) -> SchedulerStats:
         return SchedulerStats(

@@ -16,6 +16,7 @@ from engined.core.grammar_queue import GrammarQueue
 from engined.core.request_factory import RequestFactory
 from engined.executor.uniproc import UniProcExecutor
 from engined.grammar.matcher_factory import MatcherFactory
+from engined.process.progress import report_nothing
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, Finished, TokenLogprobs
 from engined.protocol.grammar import GrammarSpec
@@ -56,7 +57,7 @@ class ConstrainedEngine:
         self.tokenizer = load_tokenizer(info)
         self.inputs: queue.SimpleQueue[Command] = queue.SimpleQueue()
         matchers = MatcherFactory(info, compile_deadline_s=10.0)
-        executor = UniProcExecutor(settings, lambda text: None)
+        executor = UniProcExecutor(settings, report_nothing)
         executor.initialize()
         cache = KVCacheManager(num_blocks, BLOCK_SIZE, True, b"secret")
         self.scheduler = Scheduler(config.scheduler, cache, settings.max_model_len, clock=lambda: 0.0)
@@ -71,6 +72,7 @@ class ConstrainedEngine:
         prompt: str,
         grammar: GrammarSpec | None,
         reasoning: ReasoningSpec | None = None,
+        tenant: str = "",
         **sampling: Any,
     ) -> None:
         """Hand one request in; sampling fields by keyword."""
@@ -81,6 +83,7 @@ class ConstrainedEngine:
             arrival_time=0.0,
             grammar=grammar,
             reasoning=reasoning,
+            tenant=tenant,
         )
         self.answers[request_id] = Answer()
         self.handle(AddRequest(self._factory.make(message, 0)))

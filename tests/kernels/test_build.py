@@ -1,9 +1,11 @@
 """Building: once for all processes, and a daemon that works without it."""
 
+import fcntl
 import logging
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,25 @@ def test_a_compiler_that_fails(
         assert load_cpu_kernels(tmp_path / "cache") is None
     assert "no such header" in caplog.text
     assert not list((tmp_path / "cache").glob("*.so"))
+
+
+def test_a_build_shows_signs_of_life(tmp_path: Path) -> None:
+    """While the compiler runs, and while another process holds the lock: a stuck build is one that is silent."""
+    fake = tmp_path / "compiler"
+    fake.write_text(
+        '#!/bin/sh\nfor last; do :; done\ncase "$1" in --version) echo 1;; *) sleep 1.25; echo > "$last";; esac\n'
+    )
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    reports: list[tuple[str, str]] = []
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with (cache / "cpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        threading.Timer(0.7, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
+        report = lambda phase, detail="": reports.append((phase, detail))  # noqa: E731
+        assert build(str(fake), cache, report_progress=report).exists()
+    assert {phase for phase, _ in reports} == {"preparing the CPU kernels"}
+    details = [detail for _, detail in reports]
+    assert details[:2] == ["", "another process compiles them"]
+    assert details[-1] == "compiling for 1 s, once for this machine"
+    assert sum(detail.startswith("compiling") for detail in details) == 2

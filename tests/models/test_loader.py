@@ -1,5 +1,6 @@
 """Checkpoints that do not fit: one error that lists the names, before anything is read."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,29 @@ def test_gguf_slices_and_row_order(architecture: str, tmp_path: Path) -> None:
         checkpoint.read_into("model.layers.0.self_attn.o_proj.weight", (slice(0, 16), columns), part)
         assert torch.equal(part, torch.from_numpy(values_o[:, columns]))
     assert checkpoint.describe("model.layers.0.self_attn.o_proj.weight") == "blk.0.attn_output.weight"
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_loading_is_reported_in_bytes_of_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rank: int | None
+) -> None:
+    """Every part of a tensor is a step, so a slow disk that moves is never silent for long."""
+    monkeypatch.setattr("engined.process.progress.REPORT_INTERVAL", 0.0)
+    monkeypatch.setattr("engined.process.progress._MEGABYTE", 1.0)
+    monkeypatch.setattr("engined.models.checkpoint._PART_WEIGHTS", 1000)
+    reports: list[tuple[str, str]] = []
+    info = load_model_info(folder)
+    model = build_model(info, context() if rank is None else context(rank, 2))
+    specs = model.tensor_specs("model.")
+    model.load(open_checkpoint(info), lambda phase, detail="": reports.append((phase, detail)))
+    numbers = [
+        tuple(map(int, re.findall(r"\d+", detail)))
+        for phase, detail in reports
+        if phase == "loading weights" and detail
+    ]
+    num_bytes = sum(spec.destination.numel() for spec in specs) * 4
+    assert numbers[0] == (0, num_bytes, 0, len(specs)) and numbers[-1] == (num_bytes, num_bytes, len(specs), len(specs))
+    assert numbers == sorted(numbers) and len(numbers) > 2 * len(specs)
+    if rank is None:
+        assert num_bytes > 0.9 * (folder / "model.safetensors").stat().st_size
+    assert reports[-1] == ("packing weights", f"{len(reports) - len(numbers) - 1} of {len(reports) - len(numbers) - 1}")

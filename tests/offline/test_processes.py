@@ -152,8 +152,22 @@ def test_closing_while_it_works(default_gguf: Path) -> None:
 
 def test_an_engine_that_does_not_come_up(default_gguf: Path) -> None:
     before = engine_pids()
-    with pytest.raises(StartupError, match="EngineCore 0 was not ready after 1 s.*raise startup_timeout"):
+
+    is_over = threading.Event()
+
+    def stop_it() -> None:
+        while not is_over.wait(0.01):
+            for pid in engine_pids() - before:
+                os.kill(pid, signal.SIGSTOP)
+                return
+
+    stopper = threading.Thread(target=stop_it, daemon=True)
+    stopper.start()
+    cause = "EngineCore 0 was not ready after 1 s without progress.*raise startup_timeout"
+    with pytest.raises(StartupError, match=cause):
         LLM(default_gguf, startup_timeout=1, **SMALL)
+    is_over.set()
+    stopper.join()
     assert engine_pids() == before
 
 

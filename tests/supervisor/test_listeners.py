@@ -1,5 +1,8 @@
 """Public sockets: who may take a port or a path, what is replaced, what is left alone."""
 
+import grp
+import logging
+import os
 import socket
 import stat
 from collections.abc import Iterator
@@ -7,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engined.config.schema import ServerConfig
-from engined.errors import ListenError
+from engined.config.checks import check_config
+from engined.config.schema import Config, ServerConfig
+from engined.errors import ConfigError, ListenError
 from engined.supervisor.listeners import Listeners, listen_tcp, listen_unix
 
 
@@ -125,3 +129,74 @@ def test_port_is_released_when_the_socket_path_is_refused(tmp_path: Path) -> Non
     with pytest.raises(ListenError):
         Listeners(ServerConfig(port=port, uds=str(tmp_path / "file")))
     listen_tcp("127.0.0.1", port).close()
+
+
+def _other_group() -> int | None:
+    """A group that this user may give a file to, and that files do not have anyway."""
+    if os.getuid() == 0:
+        return next(group.gr_gid for group in grp.getgrall() if group.gr_gid != os.getgid())
+    return next((group for group in os.getgroups() if group != os.getgid()), None)
+
+
+def test_a_group_may_be_let_in(tmp_path: Path) -> None:
+    group = _other_group()
+    if group is None:
+        pytest.skip("this user is in one group only")
+    path = tmp_path / "s.sock"
+    listener = listen_unix(path, str(group))
+    status = path.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_gid) == (0o660, group)
+    listener.close()
+
+
+def test_unknown_group_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="--uds-group no-such-group: there is no such group"):
+        listen_unix(tmp_path / "s.sock", "no-such-group")
+    assert not (tmp_path / "s.sock").exists()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may give files to every group")
+def test_group_of_others_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="is this user a member"):
+        listen_unix(tmp_path / "s.sock", "root")
+    assert not (tmp_path / "s.sock").exists()
+
+
+def test_sockets_that_were_handed_over_win_and_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tcp, unix = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
+    unix.bind(str(tmp_path / "given.sock"))
+    unix.listen()
+    copies = tcp.dup(), unix.dup()
+    config = ServerConfig(host="no.such.host.invalid", uds=str(tmp_path / "own.sock"))
+    with caplog.at_level(logging.INFO), Listeners(config, [("", copies[1]), ("http", copies[0])]) as listeners:
+        port = tcp.getsockname()[1]
+        assert listeners.addresses == [f"http://127.0.0.1:{port}", f"unix:{tmp_path}/given.sock"]
+    assert "--host and --port do not count" in caplog.text and "--uds and --uds-group do not count" in caplog.text
+    for address, family in ((tcp.getsockname(), socket.AF_INET), (unix.getsockname(), socket.AF_UNIX)):
+        with socket.socket(family) as client:
+            client.connect(address)
+    assert not (tmp_path / "own.sock").exists()
+    tcp.close()
+    unix.close()
+
+
+def test_the_other_kind_is_our_own(tmp_path: Path) -> None:
+    given = socket.create_server(("127.0.0.1", 0))
+    with Listeners(ServerConfig(uds=str(tmp_path / "own.sock")), [("engined-http.socket", given)]) as listeners:
+        assert listeners.tcp is given and listeners.unix is not None
+        assert listeners.unix.path == tmp_path / "own.sock"
+    assert not (tmp_path / "own.sock").exists()
+
+
+def test_sockets_that_do_not_fit_are_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        with pytest.raises(ListenError, match="'uds' that was handed over is of family AF_INET"):
+            Listeners(ServerConfig(port=0), [("uds", first)])
+        with pytest.raises(ListenError, match="two sockets for http"):
+            Listeners(ServerConfig(port=0), [("http", first), ("", second)])
+
+
+@pytest.mark.parametrize("uds", [None, "none"])
+def test_a_group_cannot_enter_the_default_folder(uds: str | None) -> None:
+    with pytest.raises(ConfigError, match="--uds-group needs --uds PATH"):
+        check_config(Config(server=ServerConfig(uds=uds, uds_group="users")))

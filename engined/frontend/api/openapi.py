@@ -47,7 +47,7 @@ def build_openapi(operations: Iterable[Operation]) -> JsonObject:
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "Needed if engined runs with --api-key."},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "Needed if engined has API keys."},
                 "x_api_key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same key."},
             },
         },

@@ -12,10 +12,12 @@ from msgspec import Struct
 
 from engined.frontend.api.error_body import ErrorResponse
 
-READ_ERRORS = (401, 500, 503)
-"""Statuses of a route without a body: no key, an internal fault, a server that stops."""
-BODY_ERRORS = (400, 401, 404, 408, 413, 415, 500, 503)
-"""Statuses of a route that reads a JSON body: 404 is an unknown model, 408 a deadline or a body that does not come."""
+READ_ERRORS = (400, 401, 403, 500, 503)
+"""Statuses of a route without a body: a Host or path that is not ours, no key, one without the scope or a web page that
+is not allowed, an internal fault, a server that stops."""
+BODY_ERRORS = (400, 401, 403, 404, 408, 410, 413, 415, 429, 500, 503)
+"""Statuses of a route that reads a JSON body: 404 is an unknown model, 408 a deadline or a body that does not come, 410
+a request that an operator ended, 429 a full queue or a key that has used up what it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from engined.batch.request_line import RequestLine
 from engined.batch.result_line import LineAnswer
 from engined.errors import EnginedError, RequestError
+from engined.frontend.access.caller import Caller
 from engined.frontend.api.chat import ChatCompletionRequest
 from engined.frontend.api.completions import CompletionRequest
 from engined.frontend.api.messages import MessagesRequest
@@ -27,13 +28,15 @@ from engined.frontend.message_errors import message_error, speaks_messages
 from engined.frontend.serving.chat import ChatServing
 from engined.frontend.serving.completions import CompletionServing
 from engined.frontend.serving.context import ServingContext
-from engined.frontend.serving.generation import Generation, collect_whole
+from engined.frontend.serving.generation import Generation, attribute, collect_whole
 from engined.frontend.serving.messages.serving import MessagesServing
 from engined.frontend.serving.pooling.embeddings import EmbeddingServing
 from engined.frontend.serving.pooling.job import PoolingJob, run_pooling
+from engined.frontend.serving.pooling.job import attribute as attribute_job
 from engined.frontend.serving.pooling.rerank import RerankServing
 from engined.frontend.serving.pooling.score import ScoreServing
-from engined.frontend.serving.responses.serving import Caller, ResponsesServing
+from engined.frontend.serving.responses.serving import Caller as Asker
+from engined.frontend.serving.responses.serving import ResponsesServing
 from engined.frontend.serving.responses.store import ResponseStore
 
 logger = logging.getLogger(__name__)
@@ -42,8 +45,10 @@ T = TypeVar("T", bound=Struct)
 Prepared = TypeVar("Prepared")
 Prepare = Callable[[T, float, str], Awaitable[Prepared]]
 """From a body, its time of arrival and its request id to something that can be run."""
-Handler = Callable[[bytes, str], Awaitable[Any]]
-"""From a body and a request id to the JSON of the answer. Raises RequestError."""
+Run = Callable[[Prepared, str, Caller], Awaitable[Any]]
+"""From that, the url of the line and its caller, to the JSON of the answer."""
+Handler = Callable[[RequestLine, Caller, str], Awaitable[Any]]
+"""From a line, its caller and a request id to the JSON of the answer. Raises RequestError."""
 
 
 class BatchAnswers:
@@ -60,13 +65,13 @@ class BatchAnswers:
         """What a line may ask for."""
         return tuple(self._handlers)
 
-    async def answer(self, line: RequestLine) -> LineAnswer:
-        """Answer one line, if need be with an error."""
+    async def answer(self, caller: Caller, line: RequestLine) -> LineAnswer:
+        """Answer one line of the caller's, if need be with an error."""
         request_id = f"req_{uuid.uuid4().hex}"
         try:
             if len(line.body) > self._max_body_size:
                 raise RequestError("the body is larger than --max-body-size allows", status=413, code="too_large")
-            body = await self._handlers[line.url](bytes(line.body), request_id)
+            body = await self._handlers[line.url](line, caller, request_id)
         except EnginedError as error:
             return _failed(line.url, error, request_id)
         except Exception as error:
@@ -82,8 +87,8 @@ def _failed(url: str, error: Exception, request_id: str) -> LineAnswer:
 
 
 def _generation_handlers(context: ServingContext) -> Mapping[str, Handler]:
-    async def run(generation: Generation) -> dict[str, Any]:
-        return await collect_whole(context.engine, generation)
+    async def run(generation: Generation, url: str, caller: Caller) -> dict[str, Any]:
+        return await collect_whole(context.engine, attribute(generation, url, caller))
 
     unknown_fields = context.server.unknown_fields
     return {
@@ -99,8 +104,8 @@ def _generation_handlers(context: ServingContext) -> Mapping[str, Handler]:
 
 
 def _pooling_handlers(context: ServingContext) -> Mapping[str, Handler]:
-    async def run(job: PoolingJob) -> Struct:
-        return await run_pooling(context.engine, job)
+    async def run(job: PoolingJob, url: str, caller: Caller) -> Struct:
+        return await run_pooling(context.engine, attribute_job(job, url, caller))
 
     score = _handler(BodyParser(ScoreRequest), ScoreServing(context).prepare, run)
     rerank = _handler(BodyParser(RerankRequest), RerankServing(context).prepare, run)
@@ -114,12 +119,10 @@ def _pooling_handlers(context: ServingContext) -> Mapping[str, Handler]:
     }
 
 
-def _handler(
-    parser: BodyParser[T], prepare: Prepare[T, Prepared], run: Callable[[Prepared], Awaitable[Any]]
-) -> Handler:
-    async def handle(body: bytes, request_id: str) -> Any:
-        request = parser.parse(body)
-        return await run(await prepare(request, time.monotonic(), request_id))
+def _handler(parser: BodyParser[T], prepare: Prepare[T, Prepared], run: Run[Prepared]) -> Handler:
+    async def handle(line: RequestLine, caller: Caller, request_id: str) -> Any:
+        request = parser.parse(bytes(line.body))
+        return await run(await prepare(request, time.monotonic(), request_id), line.url, caller)
 
     return handle
 
@@ -137,6 +140,6 @@ def _prepare_response(context: ServingContext) -> Prepare[ResponsesRequest, Gene
                 raise RequestError(
                     f"{name}: a batch has no store of responses; leave it out", param=name, code="unsupported_parameter"
                 )
-        return await serving.prepare(request, Caller(owner=b"", label=request_id, arrival_time=arrival_time))
+        return await serving.prepare(request, Asker(owner=b"", label=request_id, arrival_time=arrival_time))
 
     return prepare

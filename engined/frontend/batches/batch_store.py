@@ -29,6 +29,8 @@ class StoredBatch(Struct, kw_only=True, frozen=True):
 
     owner: str
     """The API key of its owner, as a hexadecimal digest; empty if it came without one."""
+    key_name: str = ""
+    """The name of that key when the batch began; empty if it came without one."""
     batch: BatchObject
 
 

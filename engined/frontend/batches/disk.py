@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from engined import faults
+
 LOCK_NAME = "lock"
 UNFINISHED_SUFFIX = ".tmp"
 
@@ -62,6 +64,7 @@ class NewFolder:
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file by one with this content. Raises OSError, and then the old one is still there."""
     unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
+    faults.point("disk")
     with unfinished.open("wb") as file:
         file.write(data)
         file.flush()

@@ -16,6 +16,8 @@ from engined.batch.request_line import read_lines
 from engined.batch.result_line import ErrorPart
 from engined.batch.runner import Answer, BatchRunner, refuse_rest
 from engined.batch.survey import Survey, survey
+from engined.config.api_keys import DEFAULT_SCOPES, KeyLimits
+from engined.frontend.access.caller import Caller
 from engined.frontend.api.batches import MAX_BATCH_LINES, BatchFault, BatchFaultList, RequestCounts
 from engined.frontend.batches.batch_store import BatchStore, StoredBatch
 from engined.frontend.batches.file_store import FileStore
@@ -29,6 +31,7 @@ class BatchExecution:
     def __init__(self, stored: StoredBatch, batches: BatchStore, files: FileStore) -> None:
         self.batch = stored.batch
         self._owner = stored.owner
+        self._key_name = stored.key_name
         self._batches = batches
         self._files = files
         self._input_path = files.content_path(stored.batch.input_file_id)
@@ -44,6 +47,12 @@ class BatchExecution:
         return msgspec.structs.replace(
             self.batch.request_counts, completed=self._journal.num_completed, failed=self._journal.num_failed
         )
+
+    @property
+    def caller(self) -> Caller:
+        """Who began it. Its lines are answered even if the key is gone meanwhile; they all have the same weight."""
+        key_id = bytes.fromhex(self._owner)
+        return Caller(key_id=key_id, name=self._key_name, scopes=DEFAULT_SCOPES, limits=KeyLimits())
 
     def stop(self) -> None:
         """Begin no further line; the next start of the daemon goes on."""
@@ -133,7 +142,7 @@ class BatchExecution:
 
     def _save(self, **changes: object) -> None:
         self.batch = msgspec.structs.replace(self.batch, **changes)
-        self._batches.save(StoredBatch(owner=self._owner, batch=self.batch))
+        self._batches.save(StoredBatch(owner=self._owner, key_name=self._key_name, batch=self.batch))
 
 
 def _faults(found: Survey) -> list[BatchFault]:

@@ -17,6 +17,7 @@ from typing import BinaryIO, Literal
 import msgspec
 from msgspec import Struct
 
+from engined import faults
 from engined.errors import RequestError
 from engined.frontend.api.files import FileObject
 from engined.frontend.batches.disk import NewFolder, remove_folder, write_whole
@@ -116,6 +117,7 @@ class Upload:
 
     def write(self, data: bytes) -> None:
         """Append to it. Raises OSError."""
+        faults.point("disk")
         self._content.write(data)
         self.num_bytes += len(data)
 

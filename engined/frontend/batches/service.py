@@ -1,6 +1,7 @@
 """All batches of a daemon: what the routes ask for, and the tasks that carry the batches out. Frontend process."""
 
 import asyncio
+import functools
 import logging
 import time
 import uuid
@@ -98,7 +99,7 @@ class BatchService:
                 )
         self.files.delete(file_id)
 
-    def create(self, request: CreateBatchRequest, owner: str) -> BatchObject:
+    def create(self, request: CreateBatchRequest, owner: str, key_name: str) -> BatchObject:
         """Begin a batch. Raises RequestError."""
         storage = self._require_storage()
         if request.endpoint not in self._answers.urls:
@@ -127,7 +128,7 @@ class BatchService:
             expires_at=now + COMPLETION_SECONDS,
             metadata=request.metadata,
         )
-        stored = StoredBatch(owner=owner, batch=batch)
+        stored = StoredBatch(owner=owner, key_name=key_name, batch=batch)
         storage.batches.add(stored)
         self._start(BatchExecution(stored, storage.batches, storage.files))
         return batch
@@ -170,7 +171,7 @@ class BatchService:
             execution.stop()
         try:
             await self._until_ready()
-            await execution.run(self._answers.answer, self._seats)
+            await execution.run(functools.partial(self._answers.answer, execution.caller), self._seats)
         except (BatchError, OSError) as error:
             logger.error("%s failed: %s", batch_id, error)
             self._fail(

@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 
 from engined.protocol.engine import TokenLogprobs
 
+BYTES_PER_CHARACTER = 4
+BYTES_PER_LOGPROB = 128
+"""Of one alternative as JSON: its text, its bytes one by one, its number."""
+
 
 @dataclass(slots=True, kw_only=True)
 class ChoiceOutput:
@@ -25,6 +29,14 @@ class ChoiceOutput:
     """The result of a pooled sequence, which has neither text nor tokens."""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """About how large it is once written, rather too much than too little."""
+        size = BYTES_PER_CHARACTER * len(self.text)
+        for logprobs in (self.logprobs, self.prompt_logprobs):
+            size += BYTES_PER_LOGPROB * sum(len(position.token_ids) for position in logprobs)
+        return size
 
     def merge(self, newer: "ChoiceOutput") -> None:
         """Append `newer`, which must be the next delta of the same choice."""

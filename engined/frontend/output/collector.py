@@ -1,13 +1,16 @@
 """Where the outputs of one HTTP request wait for their consumer. Frontend process.
 
 The output task puts, one handler takes. A slow consumer costs no memory but its own text: pending deltas of a choice
-are merged into one.
+are merged into one, and when too much is pending behind a client that does not read, the request has to end.
 """
 
 import asyncio
 import time
 
 from engined.frontend.output.choice_output import ChoiceOutput
+
+MAX_PENDING_BYTES = 96 << 10
+"""Of deltas that wait while their consumer waits for its client, about as they will be on the wire."""
 
 
 class RequestOutputCollector:
@@ -22,6 +25,11 @@ class RequestOutputCollector:
         self._pending: dict[int, ChoiceOutput] = {}
         self._error: Exception | None = None
         self._ready = asyncio.Event()
+        self._num_pending_bytes = 0
+        self.is_held_up = False
+        """Set by the consumer while it waits for its client."""
+        self.is_overfull = False
+        """Whether too much is pending behind such a client; nothing more is taken then."""
         self.first_output_time: float | None = None
         """When the first delta came, in seconds of CLOCK_MONOTONIC."""
 
@@ -32,6 +40,8 @@ class RequestOutputCollector:
 
     def put(self, output: ChoiceOutput) -> None:
         """Add the next delta of a choice."""
+        if self.is_overfull:
+            return
         if self.first_output_time is None:
             self.first_output_time = time.monotonic()
         pending = self._pending.get(output.index)
@@ -41,6 +51,9 @@ class RequestOutputCollector:
             pending.merge(output)
         if output.finish_reason is not None:
             self._num_unfinished -= 1
+        self._num_pending_bytes += output.num_bytes
+        is_too_much = self.is_held_up and self._num_pending_bytes > MAX_PENDING_BYTES
+        self.is_overfull = is_too_much and output.finish_reason is None
         if not self._final_only or self._num_unfinished == 0:
             self._ready.set()
 
@@ -48,6 +61,8 @@ class RequestOutputCollector:
         """End the request: `get` raises `error`, and what was pending is lost."""
         if self._error is None:
             self._error = error
+            if self.is_overfull:
+                self._pending.clear()
             self._ready.set()
 
     def nudge(self) -> None:
@@ -64,4 +79,5 @@ class RequestOutputCollector:
             return []
         outputs = list(self._pending.values())
         self._pending.clear()
+        self._num_pending_bytes = 0
         return outputs

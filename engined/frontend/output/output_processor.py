@@ -5,16 +5,22 @@ in the meantime, or stopped by a stop string) are skipped.
 """
 
 import asyncio
+import logging
 import time
+from collections.abc import Sequence
 from itertools import chain
 
 from tokenizers import Tokenizer
 
+from engined import faults
 from engined.errors import RequestError
+from engined.frontend.admission.backlog import Backlog, expected_tokens
 from engined.frontend.metrics import EMPTY_STATS, Metrics
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.request_state import OutputOptions, RequestState
 from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, Finished, FinishReason, Started
+
+logger = logging.getLogger(__name__)
 
 OUTPUTS_PER_CHUNK = 128
 """Requests handled before the event loop gets its turn, so that one frame cannot stall the HTTP side."""
@@ -27,6 +33,8 @@ class OutputProcessor:
         self._backend = backend
         self._metrics = metrics
         self._states: dict[str, RequestState] = {}
+        self.backlog = Backlog()
+        """Those that have not begun."""
 
     @property
     def num_running(self) -> int:
@@ -35,10 +43,15 @@ class OutputProcessor:
 
     def add_request(
         self, request: EngineCoreRequest, index: int, options: OutputOptions, collector: RequestOutputCollector
-    ) -> None:
+    ) -> RequestState:
         """Register one sequence; `index` is its number among the choices of its HTTP request."""
         assert request.request_id not in self._states
-        self._states[request.request_id] = RequestState(request, index, options, self._backend, collector)
+        state = RequestState(request, index, options, self._backend, collector)
+        self._states[request.request_id] = state
+        if not request.is_background:
+            state.num_waiting_tokens = expected_tokens(request)
+            self.backlog.add(collector, state.num_waiting_tokens)
+        return state
 
     async def process_outputs(self, outputs: EngineCoreOutputs) -> list[str]:
         """Take one frame; the ids that a stop string ended, which the engine must abort."""
@@ -50,11 +63,17 @@ class OutputProcessor:
         request_ids = dict.fromkeys(chain(token_ids, outputs.started, outputs.prompt_logprobs, outputs.finished))
         for count, request_id in enumerate(request_ids, start=1):
             state = self._states.get(request_id)
-            if state is not None and self._update(state, token_ids.get(request_id, []), outputs, now):
+            if state is not None and self._try_update(state, token_ids.get(request_id, []), outputs, now):
                 to_abort.append(request_id)
             if count % OUTPUTS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return to_abort
+
+    def note_request_over(self, sequences: Sequence[RequestState]) -> None:
+        """All sequences of one request, of which none runs any more, for the metrics."""
+        longest = max((sequence.num_generated_tokens for sequence in sequences), default=0)
+        if longest:
+            self._metrics.observe_request(longest)
 
     def running_ids(self) -> list[str]:
         """All sequences that have not ended."""
@@ -85,8 +104,19 @@ class OutputProcessor:
             self._end(state, FinishReason.ERROR.value)
         self._metrics.update_scheduler_stats(EMPTY_STATS)
 
+    def _try_update(self, state: RequestState, token_ids: list[int], outputs: EngineCoreOutputs, now: float) -> bool:
+        """As `_update`; a sequence whose outputs cannot be taken in ends alone."""
+        try:
+            return self._update(state, token_ids, outputs, now)
+        except Exception as error:  # the boundary of this request: its neighbours are in the same frame
+            logger.exception("sequence %s: its output cannot be taken in", state.request_id)
+            if state.request_id in self._states:
+                self._fail(state, Finished(reason=FinishReason.ERROR, error=f"internal error: {error}"))
+            return True
+
     def _update(self, state: RequestState, token_ids: list[int], outputs: EngineCoreOutputs, now: float) -> bool:
         """Apply one frame to one sequence; whether the engine must be told to abort it."""
+        faults.point("request.output")
         request_id = state.request_id
         if (started := outputs.started.get(request_id)) is not None:
             self._note_started(state, started)
@@ -107,7 +137,7 @@ class OutputProcessor:
         if output is not None:
             state.collector.put(output)
         if state.finish_reason is None:
-            return False
+            return state.collector.is_overfull and self._give_up(state)
         self._end(state, state.finish_reason)
         return finished is None
 
@@ -116,6 +146,7 @@ class OutputProcessor:
             queue_seconds = started.scheduled_time - state.times.arrival
             self._metrics.observe_started(queue_seconds, state.num_prompt_tokens, started.num_cached_tokens)
         state.note_started(started)
+        self._leave_backlog(state)
 
     def _observe_tokens(self, state: RequestState, num_new_tokens: int, now: float) -> None:
         self._metrics.num_generation_tokens += num_new_tokens
@@ -133,11 +164,29 @@ class OutputProcessor:
         state.collector.put_error(RequestError(message, status=500, type="server_error", code="generation_failed"))
         self._end(state, FinishReason.ERROR.value)
 
+    def _give_up(self, state: RequestState) -> bool:
+        """End a sequence whose client does not take what it asked for."""
+        text = "the client did not read its answer, of which too much was waiting"
+        state.collector.put_error(RequestError(text, status=408, code="client_too_slow"))
+        self._end(state, FinishReason.ABORT.value)
+        return True
+
+    def _leave_backlog(self, state: RequestState) -> None:
+        if state.num_waiting_tokens is not None:
+            self.backlog.remove(state.collector, state.num_waiting_tokens)
+            state.num_waiting_tokens = None
+
     def _end(self, state: RequestState, finish_reason: str) -> None:
         del self._states[state.request_id]
+        self._leave_backlog(state)
+        times = state.times
         self._metrics.observe_finished(
             finish_reason,
-            time.monotonic() - state.times.arrival,
+            time.monotonic() - times.arrival,
             state.num_prompt_tokens,
             state.num_generated_tokens,
         )
+        if times.scheduled is not None and times.first_token is not None and times.last_token is not None:
+            self._metrics.observe_generated(
+                times.first_token - times.scheduled, times.last_token - times.first_token, state.num_generated_tokens
+            )

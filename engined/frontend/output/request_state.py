@@ -52,6 +52,10 @@ class RequestState:
         self.request_id = request.request_id
         self.num_prompt_tokens = len(request.prompt_token_ids)
         self.num_generated_tokens = 0
+        self.num_cached_tokens = 0
+        """Prompt tokens from the prefix cache, known once it has started."""
+        self.num_waiting_tokens: int | None = None
+        """What it counts with in the backlog, as long as it is there."""
         self.collector = collector
         self.times = SequenceTimes(arrival=request.arrival_time)
         self.finish_reason: str | None = None
@@ -100,7 +104,7 @@ class RequestState:
         """Record when the sequence first ran; a second call (after a preemption) changes nothing."""
         if self.times.scheduled is None:
             self.times.scheduled = started.scheduled_time
-            self._pending.num_cached_tokens = started.num_cached_tokens
+            self.num_cached_tokens = self._pending.num_cached_tokens = started.num_cached_tokens
 
     def note_prompt_logprobs(self, prompt_logprobs: list[TokenLogprobs]) -> None:
         """Add the next positions of the prompt."""

@@ -2,11 +2,14 @@
 
 from aiohttp import web
 
+from engined.frontend.access.caller import CALLER
+from engined.frontend.access.routes import route_path
+from engined.frontend.admission.middleware import PLACE
 from engined.frontend.async_llm import AsyncLLM
-from engined.frontend.auth import CALLER_KEY
 from engined.frontend.http_errors import json_response
 from engined.frontend.middleware import REQUEST_ID
-from engined.frontend.serving.generation import Generation, collect_whole, scope_cache
+from engined.frontend.request_log import RAN
+from engined.frontend.serving.generation import Generation, attribute, collect_whole
 from engined.frontend.serving.streaming import stream_generation
 
 
@@ -15,7 +18,12 @@ async def answer_generation(
 ) -> web.StreamResponse:
     """Stream the answer, or send it whole. Raises RequestError if it fails before the first output."""
     request[REQUEST_ID] = generation.label
-    generation = scope_cache(generation, request[CALLER_KEY])
+    generation = attribute(generation, route_path(request) or "", request[CALLER])
+    request[PLACE].settle(generation.requests)
+    request[RAN] = True
     if is_stream:
-        return await stream_generation(request, engine, generation)
-    return json_response(await collect_whole(engine, generation))
+        response = await stream_generation(request, engine, generation)
+    else:
+        response = json_response(await collect_whole(engine, generation))
+    request[PLACE].note_usage(generation.usage.num_tokens)
+    return response

@@ -6,6 +6,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from engined.errors import RequestError
+from engined.frontend.access.caller import CALLER
 from engined.frontend.api.batches import (
     MAX_METADATA_KEY,
     MAX_METADATA_PAIRS,
@@ -46,7 +47,7 @@ class BatchRoutes:
         if body.completion_window != "24h":
             raise RequestError("completion_window must be 24h", param="completion_window")
         _check_metadata(body.metadata or {})
-        return struct_response(self._service.create(body, _owner(request)))
+        return struct_response(self._service.create(body, _owner(request), request[CALLER].name))
 
     async def list_batches(self, request: web.Request) -> web.Response:
         """List the batches, newest first."""
@@ -75,7 +76,7 @@ class BatchRoutes:
                 request=CreateBatchRequest,
                 example={"input_file_id": "file-...", "endpoint": "/v1/completions", "completion_window": "24h"},
                 response=BatchObject,
-                error_statuses=(429, *BODY_ERRORS),
+                error_statuses=BODY_ERRORS,
             ),
             Operation(
                 method="GET",

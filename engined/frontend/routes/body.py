@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from engined.errors import RequestError
 from engined.frontend.api.parser import BodyParser
+from engined.frontend.off_loop import LARGE_BYTES, call_off_loop
 
 T = TypeVar("T", bound=Struct)
 
@@ -22,8 +23,8 @@ _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 async def read_json_body(request: web.Request) -> bytes:
     """The raw body. Raises RequestError 415 for what is not plain JSON, 408 for what does not come.
 
-    aiohttp refuses what is too large. The content type is also what keeps web pages of other origins from posting
-    without a preflight.
+    What is too large is refused by aiohttp while it is read, and here if it says so itself. The content type is also
+    what keeps web pages of other origins from posting without a preflight.
     """
     if request.content_type != "application/json":
         raise RequestError("send the body as Content-Type: application/json", status=415, code="unsupported_media_type")
@@ -31,6 +32,8 @@ async def read_json_body(request: web.Request) -> bytes:
         raise RequestError("send the body as UTF-8", status=415, code="unsupported_media_type")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise RequestError("send the body uncompressed", status=415, code="unsupported_media_type")
+    if (request.content_length or 0) > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length or 0)
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
@@ -44,7 +47,10 @@ async def parse_json_body(request: web.Request, parser: BodyParser[T]) -> T:
 
     Fields that the parser left out are named in the header `x-engined-warning` of whatever is answered.
     """
-    body, request[_IGNORED_FIELDS] = parser.parse_with_warnings(await read_json_body(request))
+    data = await read_json_body(request)
+    body, request[_IGNORED_FIELDS] = await call_off_loop(
+        parser.parse_with_warnings, data, is_large=len(data) > LARGE_BYTES
+    )
     return body
 
 

@@ -1,9 +1,11 @@
 """/v1/files: what batches read and write. Frontend process."""
 
+import asyncio
 import re
-from typing import Annotated, Literal
+from typing import IO, Annotated, Any, Literal
 
 from aiohttp import BodyPartReader, web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpProcessingError
 from msgspec import Meta
 
@@ -26,8 +28,20 @@ from engined.frontend.routes.paging import choose, take_page
 MAX_PAGE = 10_000
 CHUNK_BYTES = 256 << 10
 MAX_FORM_VALUE = 64
+UPLOAD_SECONDS = 30.0
+"""Until a form must be there, and a second more for each of these bytes that has come."""
+SLOWEST_UPLOAD = 32 << 10
 CONTENT_TYPE = "application/jsonl"
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class _FileContent(web.FileResponse):
+    """A file that is written piece by piece. With sendfile, nobody would notice a client that does not read."""
+
+    async def _sendfile(self, request: web.BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
+        writer = await web.StreamResponse.prepare(self, request)
+        assert writer is not None
+        return await self._sendfile_fallback(writer, fobj, offset, count)
 
 
 class FileRoutes:
@@ -52,8 +66,12 @@ class FileRoutes:
             raise _too_large()
         with self._service.files.upload() as upload:
             try:
-                filename = await _receive(request, upload)
+                async with asyncio.timeout(UPLOAD_SECONDS) as limit:
+                    filename = await _receive(request, upload, limit)
                 return struct_response(await upload.finish(filename, _owner(request)))
+            except TimeoutError:
+                text = f"the file came at less than {SLOWEST_UPLOAD >> 10} KiB a second"
+                raise RequestError(text, status=408, code="request_timeout") from None
             except (ValueError, HttpProcessingError):  # what aiohttp raises for a broken form
                 raise RequestError("the body is not valid multipart/form-data", code="invalid_form") from None
             except OSError as error:
@@ -84,7 +102,7 @@ class FileRoutes:
         """Read a file."""
         file = self._service.files.get(request.match_info["file_id"], _owner(request))
         path = self._service.files.content_path(file.id)
-        return web.FileResponse(path, headers={"Content-Type": CONTENT_TYPE}, chunk_size=CHUNK_BYTES)
+        return _FileContent(path, headers={"Content-Type": CONTENT_TYPE}, chunk_size=CHUNK_BYTES)
 
     def operations(self) -> tuple[Operation, ...]:
         """What the routes answer."""
@@ -98,7 +116,7 @@ class FileRoutes:
                 request=UploadForm,
                 request_media_type="multipart/form-data",
                 response=FileObject,
-                error_statuses=(400, 413, 415, *READ_ERRORS),
+                error_statuses=(400, 408, 413, 415, 429, *READ_ERRORS),
             ),
             Operation(
                 method="GET",
@@ -141,8 +159,12 @@ class FileRoutes:
         )
 
 
-async def _receive(request: web.Request, upload: Upload) -> str:
-    """Read the form; the file goes to `upload` as it comes. Returns its name. Raises RequestError."""
+async def _receive(request: web.Request, upload: Upload, limit: asyncio.Timeout) -> str:
+    """Read the form; the file goes to `upload` as it comes, and puts off the `limit`. Returns its name.
+
+    Raises RequestError.
+    """
+    deadline = asyncio.get_running_loop().time() + UPLOAD_SECONDS
     filename: str | None = None
     purpose: str | None = None
     async for part in await request.multipart():
@@ -152,6 +174,7 @@ async def _receive(request: web.Request, upload: Upload) -> str:
             filename = _clean_name(part.filename)
             while chunk := await part.read_chunk(CHUNK_BYTES):
                 upload.write(chunk)
+                limit.reschedule(deadline + upload.num_bytes / SLOWEST_UPLOAD)
                 if upload.num_bytes > MAX_FILE_BYTES:
                     raise _too_large()
         elif part.name == "purpose" and purpose is None:

@@ -16,7 +16,7 @@ from engined.frontend.routes.body import parse_json_body
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.messages.serving import MessagesServing
 
-_ERRORS = (400, 401, 404, 413, 415, 500, OVERLOADED_STATUS)
+_ERRORS = (400, 401, 403, 404, 410, 413, 415, 500, OVERLOADED_STATUS)
 _EXAMPLE = {"max_tokens": 64, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
 
 

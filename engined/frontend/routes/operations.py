@@ -8,9 +8,10 @@ from msgspec import Struct
 from engined import __version__
 from engined.frontend.api.operation import Operation
 from engined.frontend.async_llm import AsyncLLM
-from engined.frontend.http_errors import RETRY_AFTER_SECONDS, json_response
+from engined.frontend.http_errors import json_response, retry_after
 from engined.frontend.lifecycle import Lifecycle
 from engined.frontend.metrics import MetricsPage
+from engined.process.board import DaemonState
 
 _TAG = "Operations"
 
@@ -25,6 +26,8 @@ class Unavailable(Struct, kw_only=True):
     """Why requests are not served now."""
 
     status: str
+    phase: str
+    """Of the daemon: starting, serving, recovering or stopping."""
     reason: str
 
 
@@ -47,6 +50,7 @@ class OperationRoutes:
         router.add_get("/livez", self.livez)
         router.add_get("/readyz", self.readyz)
         router.add_get("/health", self.readyz)
+        router.add_get("/startupz", self.startupz)
         router.add_get("/version", self.version)
         router.add_get("/metrics", self.metrics)
         router.add_post("/reset_prefix_cache", self.reset_prefix_cache)
@@ -59,6 +63,7 @@ class OperationRoutes:
             replace(probe, error_statuses=()),
             replace(readiness, path="/readyz"),
             replace(readiness, path="/health"),
+            replace(readiness, path="/startupz", summary="Has the server been ready once?"),
             replace(probe, path="/version", summary="The version of engined", response=Version),
             replace(
                 probe,
@@ -84,8 +89,14 @@ class OperationRoutes:
         reason = self._lifecycle.unready_reason
         if reason is None:
             return json_response({"status": "ready"})
-        headers = {"Retry-After": RETRY_AFTER_SECONDS}
-        return json_response({"status": "unavailable", "reason": reason}, status=503, headers=headers)
+        return _unavailable(reason, self._lifecycle.state)
+
+    async def startupz(self, request: web.Request) -> web.Response:
+        """200 once the server has been ready for the first time; until then 503 with what it is doing."""
+        state = self._lifecycle.state
+        if state.was_ready:
+            return json_response({"status": "started"})
+        return _unavailable(state.text or "starting", state)
 
     async def version(self, request: web.Request) -> web.Response:
         """The version of engined."""
@@ -101,3 +112,8 @@ class OperationRoutes:
         """Forget all cached blocks that no request holds."""
         await self._engine.reset_prefix_cache()
         return json_response({"status": "reset"})
+
+
+def _unavailable(reason: str, state: DaemonState) -> web.Response:
+    body = {"status": "unavailable", "phase": state.phase, "reason": reason}
+    return json_response(body, status=503, headers={"Retry-After": retry_after(state.retry_after)})

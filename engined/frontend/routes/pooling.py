@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 from msgspec import Struct
 
+from engined.frontend.access.caller import CALLER
+from engined.frontend.access.routes import route_path
+from engined.frontend.admission.middleware import PLACE
 from engined.frontend.api.operation import BODY_ERRORS, Operation
 from engined.frontend.api.parser import BodyParser
 from engined.frontend.api.pooling import (
@@ -18,16 +20,15 @@ from engined.frontend.api.pooling import (
     ScoreRequest,
     ScoreResponse,
 )
-from engined.frontend.auth import CALLER_KEY
 from engined.frontend.http_errors import struct_response
 from engined.frontend.middleware import REQUEST_ID
+from engined.frontend.request_log import RAN
 from engined.frontend.routes.body import parse_json_body
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.pooling.embeddings import EmbeddingServing
-from engined.frontend.serving.pooling.job import PoolingJob, run_pooling
+from engined.frontend.serving.pooling.job import PoolingJob, attribute, run_pooling
 from engined.frontend.serving.pooling.rerank import RerankServing
 from engined.frontend.serving.pooling.score import ScoreServing
-from engined.frontend.serving.requests import scope_requests
 
 EMBEDDINGS = "/v1/embeddings"
 SCORE_PATHS = ("/v1/score", "/score")
@@ -93,7 +94,9 @@ class PoolingRoutes:
 
     async def _answer(self, request: web.Request, job: PoolingJob) -> web.Response:
         request[REQUEST_ID] = job.label
-        job = replace(job, requests=scope_requests(job.requests, request[CALLER_KEY]))
+        job = attribute(job, route_path(request) or "", request[CALLER])
+        request[PLACE].settle(job.requests)
+        request[RAN] = True
         return struct_response(await run_pooling(self._engine, job))
 
 

@@ -6,10 +6,12 @@ with the same parts.
 
 import logging
 import time
+from collections.abc import Callable
 
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config
 from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.canary import canary
 from engined.frontend.engine_client import EngineClient
 from engined.frontend.metrics import Metrics
 from engined.frontend.output.output_processor import OutputProcessor
@@ -22,15 +24,20 @@ from engined.frontend.rendering.template_source import TemplateSources, find_cha
 from engined.frontend.rendering.tool_prompt import JSON_SYNTAX
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.sampling import SamplingResolver, resolve_defaults
+from engined.process.board import DaemonState, serving_state
 from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
 logger = logging.getLogger(__name__)
 
 
 def build_serving_context(
-    config: Config, model_info: ModelInfo, metrics: Metrics, engine_socket: str
+    config: Config,
+    model_info: ModelInfo,
+    metrics: Metrics,
+    engine_socket: str,
+    read_state: Callable[[], DaemonState] = serving_state,
 ) -> ServingContext:
-    """Load the tokenizer and the chat template; nothing is connected yet.
+    """Load the tokenizer and the chat template; nothing is connected yet. `read_state` tells how the daemon is doing.
 
     Raises ModelError or ConfigError if the model's files or the options do not allow it.
     """
@@ -44,7 +51,9 @@ def build_serving_context(
         model_names=config.model.served_model_name or (model_info.name,),
         created=int(time.time()),
         model_info=model_info,
-        engine=AsyncLLM(EngineClient(engine_socket), OutputProcessor(tokenizer.backend, metrics)),
+        engine=AsyncLLM(
+            EngineClient(engine_socket), OutputProcessor(tokenizer.backend, metrics), canary(model_info), read_state
+        ),
         renderer=renderer,
         output_format=output_format,
         grammar_checker=grammar_checker,

@@ -18,7 +18,7 @@ from engined.frontend.parsing.start_state import StartState
 from engined.frontend.rendering.messages import content_text
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras
 from engined.frontend.serving.chat_format import ChatFormatter, ChatShape
-from engined.frontend.serving.chat_messages import to_template_messages
+from engined.frontend.serving.chat_messages import convert_messages, to_template_messages
 from engined.frontend.serving.chat_settings import resolve_chat_options, resolve_chat_settings
 from engined.frontend.serving.checks import truncation_side
 from engined.frontend.serving.constraints import resolve_constraint
@@ -140,7 +140,7 @@ class ChatServing:
             min_output_tokens=min_output_tokens,
         )
         max_model_len = self._context.engine.require_ready().max_model_len
-        messages = to_template_messages(request.messages)
+        messages = await convert_messages(request.messages)
         options = resolve_chat_options(request, self._resolve_tools(request), self._context)
         return await self._context.renderer.render_chat(messages, options, extras, max_model_len)
 
@@ -151,7 +151,7 @@ class ChatServing:
         """
         extras = PromptExtras(param="messages", add_bos=request.add_special_tokens is not False)
         max_model_len = self._context.engine.require_ready().max_model_len
-        messages = to_template_messages(request.messages)
+        messages = await convert_messages(request.messages)
         options = resolve_chat_options(request, self._resolve_tools(request), self._context)
         return await self._context.renderer.tokenize_chat(messages, options, extras, max_model_len)
 

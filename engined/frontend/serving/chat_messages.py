@@ -6,6 +6,7 @@ from engined.errors import RequestError
 from engined.frontend.api.chat import ChatMessage, ContentPart
 from engined.frontend.api.fields import NO_MEDIA
 from engined.frontend.api.parser import check_refused, refused_fields, unsupported
+from engined.frontend.off_loop import LARGE_COUNT, call_off_loop
 from engined.frontend.rendering.messages import Message
 from engined.frontend.serving.chat_calls import to_template_calls
 
@@ -37,6 +38,12 @@ def to_template_messages(messages: Sequence[ChatMessage]) -> list[Message]:
                 param=f"{where}.tool_call_id",
             )
     return converted
+
+
+async def convert_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+    """The same beside the event loop, if there are many."""
+    num_parts = sum(len(message.content) for message in messages if isinstance(message.content, list))
+    return await call_off_loop(to_template_messages, messages, is_large=len(messages) + num_parts > LARGE_COUNT)
 
 
 def _to_message(message: ChatMessage, where: str) -> Message:

@@ -8,6 +8,7 @@ from engined.config.schema import ServerConfig
 from engined.errors import RequestError
 from engined.frontend.api.fields import GenerationFields
 from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.off_loop import call_off_loop
 from engined.frontend.parsing.format import OutputFormat
 from engined.frontend.rendering.grammar_checker import GrammarChecker
 from engined.frontend.rendering.renderer import Renderer
@@ -47,7 +48,8 @@ class ServingContext:
 
     async def resolve_grammar(self, request: GenerationFields) -> GrammarSpec | None:
         """What the answer must match. Raises RequestError if it is faulty, or cannot be kept."""
-        constraint = resolve_constraint(request)
+        is_free = request.response_format is None and request.structured_outputs is None
+        constraint = await call_off_loop(resolve_constraint, request, is_large=not is_free)
         if constraint is None:
             return None
         await self.grammar_checker.check(constraint.grammar, constraint.param)

@@ -1,24 +1,23 @@
 """One HTTP request that generates, whatever its endpoint: its engine requests, its usage, its log line."""
 
-import asyncio
 import functools
-import logging
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from engined.errors import EnginedError
+from engined.frontend.access.caller import EVERYBODY, Caller
 from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.live_requests import LiveRequest, RequestInfo
+from engined.frontend.off_loop import LARGE_BYTES, call_off_loop
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.collector import RequestOutputCollector
 from engined.frontend.output.request_state import OutputOptions
+from engined.frontend.serving.outcome import Ending, describe_error, failed, log_outcome
 from engined.frontend.serving.requests import scope_requests
 from engined.frontend.serving.time_limits import TIMEOUT_STOP_REASON, Deadlines, TimeLimits
 from engined.protocol.engine import EngineCoreRequest
-
-logger = logging.getLogger(__name__)
 
 
 class ResponseFormatter(Protocol):
@@ -64,12 +63,17 @@ class Usage:
         if output.index % choices_per_prompt == 0:
             self.num_cached_tokens += output.num_cached_tokens
 
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.num_prompt_tokens + self.num_completion_tokens
+
     def as_dict(self) -> dict[str, Any]:
         """The `usage` object."""
         return {
             "prompt_tokens": self.num_prompt_tokens,
             "completion_tokens": self.num_completion_tokens,
-            "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
+            "total_tokens": self.num_tokens,
             "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
         }
 
@@ -88,11 +92,15 @@ class Generation:
     usage: Usage
     arrival_time: float
     time_limits: TimeLimits = field(default_factory=TimeLimits)
+    endpoint: str = ""
+    """The route that was called; empty if there was none."""
+    caller: Caller = EVERYBODY
 
 
-def scope_cache(generation: Generation, caller_key: bytes) -> Generation:
-    """The same generation, sharing cached prefixes only with those of the same API key; see `scope_requests`."""
-    return replace(generation, requests=scope_requests(generation.requests, caller_key))
+def attribute(generation: Generation, endpoint: str, caller: Caller) -> Generation:
+    """The same generation, with the route and the caller that it came from; see `scope_requests`."""
+    requests = scope_requests(generation.requests, caller)
+    return replace(generation, requests=requests, endpoint=endpoint, caller=caller)
 
 
 class GenerationRun:
@@ -110,11 +118,11 @@ class GenerationRun:
         return self.collector.is_finished
 
     @property
-    def ending(self) -> str:
-        """How it ended, for the log: for example "stop", or "length,stop" for two choices."""
+    def ending(self) -> Ending:
+        """How it ended, for the log: for example with "stop", or "length,stop" for two choices."""
         if self._error is not None:
-            return f"error: {self._error}"
-        return ",".join(sorted(set(self._finish_reasons.values())))
+            return Ending(status=200, reason="error", error=describe_error(self._error))
+        return Ending(status=200, reason=",".join(sorted(set(self._finish_reasons.values()))))
 
     def note_error(self, error: Exception) -> None:
         """The generation failed after its answer had begun."""
@@ -133,10 +141,11 @@ class GenerationRun:
 @asynccontextmanager
 async def run_generation(engine: AsyncLLM, generation: Generation, *, final_only: bool) -> AsyncIterator[GenerationRun]:
     """Run `generation` while the block lasts, and log one line about it, however it ends."""
-    collector: RequestOutputCollector | None = None
-    ending = "error"
+    info = _describe(generation, is_stream=not final_only)
+    live: LiveRequest | None = None
     try:
-        async with engine.generate(generation.requests, generation.options, final_only=final_only) as collector:
+        async with engine.generate(generation.requests, generation.options, info) as collector:
+            live = engine.live_requests.get(info.response_id)
             run = GenerationRun(generation, collector)
             cut = functools.partial(engine.end_requests, generation.requests, TIMEOUT_STOP_REASON)
             deadlines = Deadlines(generation.time_limits, generation.arrival_time, collector, cut)
@@ -145,30 +154,23 @@ async def run_generation(engine: AsyncLLM, generation: Generation, *, final_only
             finally:
                 deadlines.cancel()
         ending = run.ending
-    except (asyncio.CancelledError, ConnectionError):
-        ending = "client_disconnect"
-        raise
-    except EnginedError as error:
-        ending = f"error: {error}"
+    except BaseException as error:
+        ending = failed(error, generation.endpoint)
         raise
     finally:
-        _log(generation, collector, ending)
+        log_outcome(info, ending, live)
 
 
-def _log(generation: Generation, collector: RequestOutputCollector | None, ending: str) -> None:
-    """Numbers and ids only: prompts, outputs and keys are never logged."""
-    first = collector.first_output_time if collector is not None else None
-    logger.info(
-        "%s (%s): %s; %d prompt tokens (%d cached), %d generated in %d choices; first output %s, total %.3f s",
-        generation.response_id,
-        generation.label,
-        ending,
-        generation.usage.num_prompt_tokens,
-        generation.usage.num_cached_tokens,
-        generation.usage.num_completion_tokens,
-        len(generation.requests),
-        "never" if first is None else f"{first - generation.arrival_time:.3f} s",
-        time.monotonic() - generation.arrival_time,
+def _describe(generation: Generation, *, is_stream: bool) -> RequestInfo:
+    return RequestInfo(
+        response_id=generation.response_id,
+        label=generation.label,
+        endpoint=generation.endpoint,
+        caller=generation.caller,
+        is_stream=is_stream,
+        num_prompt_tokens=generation.usage.num_prompt_tokens,
+        choices_per_prompt=generation.choices_per_prompt,
+        arrival_time=generation.arrival_time,
     )
 
 
@@ -179,4 +181,9 @@ async def collect_whole(engine: AsyncLLM, generation: Generation) -> dict[str, A
         while not run.is_finished:
             outputs += await run.next_outputs()
     outputs.sort(key=lambda output: output.index)
-    return generation.formatter.whole(outputs, generation.usage)
+    return await call_off_loop(generation.formatter.whole, outputs, generation.usage, is_large=are_large(outputs))
+
+
+def are_large(outputs: Sequence[ChoiceOutput]) -> bool:
+    """Whether bringing `outputs` into their shape would hold up the event loop."""
+    return sum(output.num_bytes for output in outputs) > LARGE_BYTES

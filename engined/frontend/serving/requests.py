@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from engined.frontend.access.caller import Caller
 from engined.frontend.rendering.renderer import EngineInput
 from engined.frontend.serving.sampling import choice_seed
 from engined.protocol.engine import EngineCoreRequest
@@ -48,13 +49,21 @@ def build_requests(
     ]
 
 
-def scope_requests(requests: Sequence[EngineCoreRequest], caller_key: bytes) -> list[EngineCoreRequest]:
-    """Let callers with different API keys share no cached prefix.
+def scope_requests(requests: Sequence[EngineCoreRequest], caller: Caller) -> list[EngineCoreRequest]:
+    """Say whose requests they are: callers take turns in the queue, and share no cached prefix.
 
-    Otherwise the time to the first token would tell one what another has sent. Empty `caller_key`: there are no keys.
+    If they did, the time to the first token would tell one what another has sent.
     """
-    if not caller_key:
+    if not caller.key_id:
         return list(requests)
-    scope = caller_key.hex()
-    # No client's own salt holds a slash, so that none can pass for another caller's.
-    return [replace(request, cache_salt=f"{scope}/{request.cache_salt or ''}") for request in requests]
+    scope, weight = caller.key_id.hex(), caller.limits.weight
+    return [
+        replace(
+            request,
+            # No client's own salt holds a slash, so that none can pass for another caller's.
+            cache_salt=f"{scope}/{request.cache_salt or ''}",
+            tenant=caller.name,
+            tenant_weight=weight,
+        )
+        for request in requests
+    ]

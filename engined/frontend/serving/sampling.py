@@ -4,6 +4,7 @@ Each setting comes from the request, else from the operator's --override-generat
 generation_config, else from our own default; key by key.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from engined.frontend.api.fields import (
 from engined.frontend.api.parser import unsupported
 from engined.frontend.output.request_state import OutputOptions
 from engined.protocol.sampling import SamplingParams
-from engined.protocol.validation import validate_sampling
+from engined.protocol.validation import MAX_LOGIT_BIAS, validate_sampling
 from engined.tokenization.tokenizer import ModelTokenizer
 
 GREEDY_BELOW = 1e-5
@@ -203,7 +204,8 @@ def _parse_stop(stop: str | list[str] | None) -> tuple[str, ...]:
 
 def _parse_logit_bias(logit_bias: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
     pairs = []
-    for token_id, bias in (logit_bias or {}).items():
+    # One more than allowed is enough to be refused where all limits are checked.
+    for token_id, bias in itertools.islice((logit_bias or {}).items(), MAX_LOGIT_BIAS + 1):
         if _TOKEN_ID.fullmatch(token_id) is None:
             raise RequestError("logit_bias: the keys must be token ids", param="logit_bias")
         pairs.append((int(token_id), bias))

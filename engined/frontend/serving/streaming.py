@@ -2,6 +2,7 @@
 
 The status line waits for the first output, so that whatever fails before it is a plain HTTP error; after it, an error
 is an event. A stream that has nothing to say sends a comment now and then, so that no proxy takes it for dead.
+A client that does not read holds up its own stream only; when it takes nothing for too long, its connection is aborted.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ from aiohttp import web
 
 from engined.errors import EnginedError
 from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.off_loop import call_off_loop
 from engined.frontend.output.choice_output import ChoiceOutput
-from engined.frontend.serving.generation import Generation, GenerationRun, run_generation
+from engined.frontend.output.collector import RequestOutputCollector
+from engined.frontend.serving.generation import Generation, GenerationRun, are_large, run_generation
 
 KEEP_ALIVE_SECONDS = 10.0
 HEADERS = {
@@ -30,7 +33,9 @@ async def stream_generation(request: web.Request, engine: AsyncLLM, generation: 
             outputs = await run.next_outputs()
             await response.prepare(request)
             try:
-                await _write_outputs(response, generation, run, outputs, keep_alive)
+                await _write_outputs(
+                    _EventWriter(request, response, run.collector), generation, run, outputs, keep_alive
+                )
             except EnginedError as error:
                 run.note_error(error)
                 response.force_close()
@@ -40,8 +45,25 @@ async def stream_generation(request: web.Request, engine: AsyncLLM, generation: 
     return response
 
 
+class _EventWriter:
+    """The way to the client. A write ends when the kernel has taken all of it, so that one at most waits here."""
+
+    def __init__(self, request: web.Request, response: web.StreamResponse, collector: RequestOutputCollector) -> None:
+        self._request = request
+        self._response = response
+        self._collector = collector
+
+    async def write(self, data: bytes) -> None:
+        """Raises ConnectionError if the client goes away, or is disconnected because it does not read."""
+        self._collector.is_held_up = True
+        await self._response.write(data)
+        if self._request.protocol.writing_paused:
+            await self._request.writer.drain()
+        self._collector.is_held_up = False
+
+
 async def _write_outputs(
-    response: web.StreamResponse,
+    writer: _EventWriter,
     generation: Generation,
     run: GenerationRun,
     outputs: list[ChoiceOutput],
@@ -51,15 +73,19 @@ async def _write_outputs(
     formatter, usage = generation.formatter, generation.usage
     begin = formatter.begin()
     while True:
-        data = begin + b"".join(formatter.chunk(output, usage) for output in outputs)
+        data = begin + await call_off_loop(_format, generation, outputs, is_large=are_large(outputs))
         begin = b""
         if run.is_finished:
-            await response.write(data + formatter.end(usage) + formatter.terminator)
+            await writer.write(data + formatter.end(usage) + formatter.terminator)
             return
         if data or not outputs:
-            await response.write(data or formatter.keep_alive)
+            await writer.write(data or formatter.keep_alive)
             keep_alive.note_write()
         outputs = await run.next_outputs()
+
+
+def _format(generation: Generation, outputs: list[ChoiceOutput]) -> bytes:
+    return b"".join(generation.formatter.chunk(output, generation.usage) for output in outputs)
 
 
 class _KeepAlive:

@@ -12,6 +12,7 @@ from engined.frontend.api.tokens import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from engined.frontend.off_loop import LARGE_COUNT, call_off_loop
 from engined.frontend.rendering.renderer import EngineInput, PromptExtras
 from engined.frontend.serving.chat import ChatServing
 from engined.frontend.serving.context import ServingContext
@@ -37,12 +38,11 @@ class TokenServing:
         else:
             engine_input = await self._tokenize_text(request, max_model_len)
         token_ids = engine_input.prompt_token_ids
-        token_text = self._context.renderer.tokenizer.token_text
         return TokenizeResponse(
             count=len(token_ids),
             max_model_len=max_model_len,
             tokens=token_ids,
-            token_strs=[token_text(token_id) for token_id in token_ids] if request.return_token_strs else None,
+            token_strs=await self._token_texts(token_ids) if request.return_token_strs else None,
         )
 
     async def detokenize(self, request: DetokenizeRequest) -> DetokenizeResponse:
@@ -59,6 +59,12 @@ class TokenServing:
             token_ids=engine_input.prompt_token_ids,
             count=len(engine_input.prompt_token_ids),
             max_model_len=self._context.engine.require_ready().max_model_len,
+        )
+
+    async def _token_texts(self, token_ids: list[int]) -> list[str]:
+        token_text = self._context.renderer.tokenizer.token_text
+        return await call_off_loop(
+            lambda: [token_text(token_id) for token_id in token_ids], is_large=len(token_ids) > LARGE_COUNT
         )
 
     async def _tokenize_text(self, request: TokenizeRequest, max_model_len: int) -> EngineInput:

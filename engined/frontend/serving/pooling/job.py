@@ -1,23 +1,23 @@
 """One HTTP request that is pooled, whatever its route: its sequences, its answer, its log line. Frontend process."""
 
 import asyncio
-import logging
-import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import Struct
 
-from engined.errors import EnginedError
+from engined.frontend.access.caller import EVERYBODY, Caller
 from engined.frontend.api.pooling import PoolingFields
-from engined.frontend.async_llm import AsyncLLM
+from engined.frontend.async_llm import AsyncLLM, take_pooled
+from engined.frontend.live_requests import LiveRequest, RequestInfo
+from engined.frontend.output.request_state import OutputOptions
 from engined.frontend.rendering.pooling_input import PoolingInput
+from engined.frontend.serving.outcome import Ending, failed, log_outcome
+from engined.frontend.serving.requests import scope_requests
 from engined.protocol.engine import EngineCoreRequest
 from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
-
-logger = logging.getLogger(__name__)
 
 Vector = list[float]
 
@@ -33,6 +33,31 @@ class PoolingJob:
     respond: Callable[[Sequence[Vector]], Struct]
     """From the result of each sequence, in their order, to the body of the answer."""
     arrival_time: float
+    endpoint: str = ""
+    """The route that was called; empty if there was none."""
+    caller: Caller = EVERYBODY
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Of all sequences."""
+        return sum(len(request.prompt_token_ids) for request in self.requests)
+
+    @property
+    def info(self) -> RequestInfo:
+        """The request, as it came."""
+        return RequestInfo(
+            response_id=self.response_id,
+            label=self.label,
+            endpoint=self.endpoint,
+            caller=self.caller,
+            num_prompt_tokens=self.num_prompt_tokens,
+            arrival_time=self.arrival_time,
+        )
+
+
+def attribute(job: PoolingJob, endpoint: str, caller: Caller) -> PoolingJob:
+    """The same job, with the route and the caller that it came from; see `scope_requests`."""
+    return replace(job, requests=scope_requests(job.requests, caller), endpoint=endpoint, caller=caller)
 
 
 def new_response_id(prefix: str) -> str:
@@ -70,26 +95,16 @@ async def run_pooling(engine: AsyncLLM, job: PoolingJob) -> Struct:
 
     Raises RequestError if a sequence failed. Being cancelled, as by a client that hangs up, aborts all of them.
     """
-    ending = "error"
+    live: LiveRequest | None = None
+    ending = Ending(status=200, reason="done")
     try:
-        results = await engine.pool(job.requests)
-        ending = "done"
-    except asyncio.CancelledError:
-        ending = "client_disconnect"
-        raise
-    except EnginedError as error:
-        ending = f"error: {error}"
+        async with engine.generate(job.requests, OutputOptions(), job.info) as collector:
+            live = engine.live_requests.get(job.response_id)
+            results = await take_pooled(collector)
+    except BaseException as error:
+        ending = failed(error, job.endpoint)
         raise
     finally:
-        # Numbers and ids only: texts are never logged.
-        logger.info(
-            "%s (%s): %s; %d prompt tokens in %d sequences; total %.3f s",
-            job.response_id,
-            job.label,
-            ending,
-            sum(len(request.prompt_token_ids) for request in job.requests),
-            len(job.requests),
-            time.monotonic() - job.arrival_time,
-        )
+        log_outcome(job.info, ending, live)
     # Thousands of vectors take their time, in which the event loop has others to serve.
     return await asyncio.to_thread(job.respond, results)
