@@ -95,8 +95,10 @@ class Load:
 def settle(harmed: Daemon) -> Sizes:
     """What there is at rest."""
     harmed.server.wait_for_metric("engined:num_requests_running", 0, timeout=30)
-    time.sleep(REST_SECONDS)
     assert harmed.server.metric("engined:kv_cache_usage_perc") == 0, "KV blocks are left"
+    # The connections of these questions are closed, and memory is given back, a moment later.
+    time.sleep(REST_SECONDS)
+    print("at rest:", {title(pid): f"{resident(pid) >> 10} KiB" for pid in harmed.note_pids()}, flush=True)
     return Sizes.of(harmed)
 
 
