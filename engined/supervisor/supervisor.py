@@ -6,11 +6,9 @@ pipes and signals, until their own condition holds, so a signal, a death or a si
 
 import dataclasses
 import logging
-import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ from engined.process.heartbeat import Phase
 from engined.process.launch import ChildProcess, describe_exit
 from engined.process.signals import SignalInbox
 from engined.supervisor.evidence import collect_traces, save
+from engined.supervisor.failure import Failure, describe_death, root_cause
+from engined.supervisor.family import Family
 from engined.supervisor.reaper import become_subreaper, end_orphans, kill_orphans, reap_orphans
 from engined.supervisor.service import Service, ServiceSpec
 from engined.supervisor.state import describe_state
@@ -46,15 +46,6 @@ Facts = dict[str, dict[str, Any]]
 """What each child reported when it was ready, by its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """Why the daemon cannot go on."""
-
-    name: str
-    cause: str
-    exit_code: int
-
-
 class Supervisor:
     """Owns the child processes of one daemon. Use it as a context manager, on the main thread."""
 
@@ -71,10 +62,9 @@ class Supervisor:
         self._drain_timeout = drain_timeout
         self._announce = announce
         self._crash_folder = crash_folder
-        self._selector = selectors.DefaultSelector()
-        self._groups: list[list[Service]] = []
+        self._family = Family(signals)
         self._asked_to_end: set[int] = set()
-        self._failures: list[_Failure] = []
+        self._failures: list[Failure] = []
         self._num_stop_signals = 0
         self._abort_deadline = float("inf")
         self._was_ready = False
@@ -86,29 +76,23 @@ class Supervisor:
 
     def __enter__(self) -> "Supervisor":
         become_subreaper()
-        self._selector.register(self._signals, selectors.EVENT_READ)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._is_stopping = True
-        for service in self._services:
-            if service.child is not None:
-                self._kill(service)
+        self._family.close()
         end_orphans(_ORPHAN_TIMEOUT)
-        self._selector.close()
 
     def start(self, groups: Sequence[Sequence[ServiceSpec]]) -> None:
         """Start all services at once. `groups` stand in the order in which they are ended: frontends before the cores
         that they talk to. Raises OSError if a process cannot be started."""
-        self._groups = [[Service(spec) for spec in specs] for specs in groups]
-        for service in self._services:
-            self._start(service)
+        self._family.start_all(groups)
 
     def wait_until_ready(self) -> Facts | None:
         """Return when every child is ready; None if a signal or a failure came first."""
         while not self._must_stop():
-            facts = {service.name: service.facts for service in self._services if service.facts is not None}
-            if len(facts) == len(self._services):
+            facts = {service.name: service.facts for service in self._family.services if service.facts is not None}
+            if len(facts) == len(self._family.services):
                 self._was_ready = True
                 self._publish()
                 return facts
@@ -127,8 +111,8 @@ class Supervisor:
         is_drain = self._was_ready and not self._failures
         if is_drain:
             logger.info("stopping: running requests get %g s; a second signal ends them now", self._drain_timeout)
-        for group in self._groups:
-            is_first = group is self._groups[0]
+        for group in self._family.groups:
+            is_first = group is self._family.groups[0]
             self._stop_group(group, self._drain_timeout + _DRAIN_MARGIN if is_drain and is_first else _END_TIMEOUT)
         end_orphans(_ORPHAN_TIMEOUT)
         if not self._failures:
@@ -138,30 +122,17 @@ class Supervisor:
         logger.error("%s", failure.cause)
         return failure.exit_code
 
-    @property
-    def _services(self) -> list[Service]:
-        return [service for group in self._groups for service in group]
-
-    @property
-    def _children(self) -> dict[int, ChildProcess]:
-        return {service.child.pid: service.child for service in self._services if service.child is not None}
-
     def _must_stop(self) -> bool:
         return self._num_stop_signals > 0 or bool(self._failures)
 
-    def _start(self, service: Service) -> None:
-        child = ChildProcess.start(service.spec.make())
-        service.child, service.restart_time = child, None
-        self._selector.register(child.pidfd, selectors.EVENT_READ, service)
-        self._selector.register(child.status.fd, selectors.EVENT_READ, service)
-        logger.debug("started %s, pid %d", child.name, child.pid)
-
     def _turn(self, deadline: float | None) -> None:
         """Wait for events until `deadline` (monotonic seconds), a restart or a check is due, and take them in."""
-        wake_ups = [self._next_check, *(service.restart_time for service in self._services if service.restart_time)]
+        wake_ups = [
+            self._next_check,
+            *(service.restart_time for service in self._family.services if service.restart_time),
+        ]
         wake_up = min(wake_ups if deadline is None else [deadline, *wake_ups])
-        events = self._selector.select(max(wake_up - time.monotonic(), 0.0))
-        for service in {key.data.name: key.data for key, _ in events if key.data is not None}.values():
+        for service in self._family.wait(wake_up - time.monotonic()):
             self._take_events(service)
         for number in self._signals.take():
             self._take_signal(number)
@@ -193,13 +164,13 @@ class Supervisor:
 
     def _take_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            reap_orphans(self._children.keys())
+            reap_orphans(self._family.pids)
         elif number in STOP_SIGNALS:
             self._take_stop_signal(number)
         elif number == signal.SIGHUP:
             logger.info("SIGHUP: the children read their files again")
             self._num_reloads += 1
-            for child in self._children.values():
+            for child in self._family.children:
                 # A child that has not come so far reads them for the first time.
                 if child.heartbeat.read().phase is Phase.SERVING:
                     child.signal(signal.SIGHUP)
@@ -209,47 +180,47 @@ class Supervisor:
 
     def _take_death(self, service: Service, child: ChildProcess, code: int) -> None:
         is_asked = child.pid in self._asked_to_end and code in (0, -signal.SIGTERM)
-        failure = None if is_asked else _describe_death(child, code)
-        self._forget(service, child)
+        failure = None if is_asked else describe_death(child, code)
+        self._family.forget(service)
         if failure is not None:
             logger.warning("%s", failure.cause)
             self._recover(service, failure)
         self._publish()
 
-    def _recover(self, service: Service, failure: _Failure) -> None:
+    def _recover(self, service: Service, failure: Failure) -> None:
         """Plan the restart of a service that ended badly, or the end of the daemon."""
         policy = service.spec.policy
         if self._is_stopping or policy is None or not service.was_ready:
             self._add_failure(failure)
             return
         self._last_cause = failure.cause
-        for follower in self._services:
+        for follower in self._family.services:
             if follower.spec.follows == service.name:
                 follower.facts = None
         delay = policy.note_crash(time.monotonic())
         if delay is None:
             cause = f"{service.name} crashes again and again ({policy.summary}); the last time: {failure.cause}"
-            self._add_failure(_Failure(service.name, cause, 70))
+            self._add_failure(Failure(service.name, cause, 70))
             return
         service.restart_time = time.monotonic() + delay
         logger.warning("%s is started again in %g s", service.name, delay)
 
     def _restart_what_is_due(self) -> None:
-        for service in self._services:
+        for service in self._family.services:
             if service.restart_time is not None and time.monotonic() >= service.restart_time:
                 # The ranks of a dead core end by themselves; whatever holds their memory must be gone before the next.
-                kill_orphans(self._children.keys())
-                reap_orphans(self._children.keys())
+                kill_orphans(self._family.pids)
+                reap_orphans(self._family.pids)
                 service.num_restarts += 1
                 try:
-                    self._start(service)
+                    self._family.start(service)
                 except OSError as error:
                     service.restart_time = None
-                    self._recover(service, _Failure(service.name, f"{service.name} cannot be started: {error}", 71))
+                    self._recover(service, Failure(service.name, f"{service.name} cannot be started: {error}", 71))
 
     def _check_signs_of_life(self) -> None:
         self._next_check = time.monotonic() + _CHECK_INTERVAL
-        for service in self._services:
+        for service in self._family.services:
             silence = service.silence()
             if silence is not None and service.child is not None:
                 self._end_hung(service, service.child, silence)
@@ -264,33 +235,21 @@ class Supervisor:
             logger.error("what its threads were doing%s:\n%s", "" if path is None else f" (kept in {path})", traces)
         self._read_status(service, child)
         code = child.stop(timeout=0.0)
-        self._forget(service, child)
+        self._family.forget(service)
         cause = f"{child.name} hung: no sign of life for {silence:.1f} s ({doing})"
         logger.debug("%s", describe_exit(child.name, code))
-        self._recover(service, _Failure(service.name, cause, 70))
+        self._recover(service, Failure(service.name, cause, 70))
         self._publish()
 
     def _write_all_traces(self) -> None:
         """SIGUSR1: the stacks of every process, in the log."""
-        for child in list(self._children.values()):
+        for child in self._family.children:
             logger.info("the threads of %s:\n%s", child.name, collect_traces(child) or "(it does not answer)")
 
-    def _add_failure(self, failure: _Failure) -> None:
+    def _add_failure(self, failure: Failure) -> None:
         self._failures.append(failure)
         # What is left has only to tell its clients.
         self._abort_deadline = min(self._abort_deadline, time.monotonic() + _END_TIMEOUT)
-
-    def _forget(self, service: Service, child: ChildProcess) -> None:
-        self._selector.unregister(child.pidfd)
-        self._selector.unregister(child.status.fd)
-        child.close()
-        service.note_end()
-
-    def _kill(self, service: Service) -> None:
-        child = service.child
-        assert child is not None
-        child.stop(timeout=0.0)
-        self._forget(service, child)
 
     def _take_stop_signal(self, number: int) -> None:
         self._num_stop_signals += 1
@@ -311,7 +270,7 @@ class Supervisor:
             if now >= wake_up:
                 for service in left:
                     logger.warning("%s did not end in time: killing it", service.name)
-                    self._kill(service)
+                    self._family.kill(service)
                 return
             if self._num_stop_signals >= 2:
                 # Repeated, because two signals that come close together reach a process as one.
@@ -331,19 +290,9 @@ class Supervisor:
         if is_stopping:
             last_cause = self._root_cause().cause if self._failures else ""
         state = describe_state(
-            self._services, was_ready=self._was_ready, is_stopping=is_stopping, last_cause=last_cause
+            self._family.services, was_ready=self._was_ready, is_stopping=is_stopping, last_cause=last_cause
         )
         self._announce(dataclasses.replace(state, num_reloads=self._num_reloads, start_time=self._start_time))
 
-    def _root_cause(self) -> _Failure:
-        """The failure that explains the others: a core's, if one died, since frontends fail for want of their core."""
-        order = [service.name for service in reversed(self._services)]
-        return min(self._failures, key=lambda failure: order.index(failure.name))
-
-
-def _describe_death(child: ChildProcess, code: int) -> _Failure:
-    if child.failure is not None:
-        exit_code = child.failure.exit_code or 70
-        return _Failure(child.name, f"{describe_exit(child.name, code)}: {child.failure.text}", exit_code)
-    cause = f"{describe_exit(child.name, code)} and said no cause"
-    return _Failure(child.name, cause, 128 - code if code < 0 else code or 70)
+    def _root_cause(self) -> Failure:
+        return root_cause(self._failures, [service.name for service in reversed(self._family.services)])

@@ -390,4 +390,4 @@ def test_run_batch_ends_at_once_if_no_line_could_be_answered(tmp_path: Path, ser
     away = run_batch(tmp_path, "--url", "http://127.0.0.1:1", "-o", str(tmp_path / "other.jsonl"))
     assert "give the right one with --api-key" in refused.communicate(timeout=30)[1]
     assert "no engined server answers at http://127.0.0.1:1" in away.communicate(timeout=30)[1]
-    assert (refused.returncode, away.returncode) == (1, 1) and (tmp_path / "out.jsonl").read_bytes() == b""
+    assert (refused.returncode, away.returncode) == (1, 69) and (tmp_path / "out.jsonl").read_bytes() == b""

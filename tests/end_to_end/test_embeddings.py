@@ -224,10 +224,8 @@ def test_a_client_that_hangs_up_frees_the_engine(minilm_server: Server) -> None:
     body = json.dumps({"input": [[7] * 256] * 1000}).encode()
     host, port = minilm_server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        head = (
-            f"POST {ROUTE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        connection.sendall(head.encode() + body)
+        head = f"POST {ROUTE} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         deadline = time.monotonic() + 10
         while minilm_server.metric("engined:num_requests_waiting") == 0:
             assert time.monotonic() < deadline

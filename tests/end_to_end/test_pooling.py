@@ -71,7 +71,7 @@ def test_a_prompt_that_is_too_long_is_refused(minilm_server: Server) -> None:
 def test_a_client_that_hangs_up_stops_its_sequences(minilm_server: Server) -> None:
     aborted = minilm_server.metric("engined:request_success_total", finished_reason="abort")
     body = json.dumps({"input": ["word " * 250] * 500}).encode()
-    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     with socket.create_connection(("127.0.0.1", urlsplit(minilm_server.url).port or 0)) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         deadline = time.monotonic() + 60

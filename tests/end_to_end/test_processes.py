@@ -8,8 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.server import Server, descendants, running, start, title, wait_until_gone, wait_until_ready
 
 SMALL = ("--kv-cache-memory", "64MiB", "--max-model-len", "1024")
@@ -48,15 +46,12 @@ def test_supervisor_and_frontend_have_no_torch(default_server: Server) -> None:
         assert "libtorch" not in maps
 
 
-@pytest.mark.parametrize("name", ["supervisor", "frontend 0", "EngineCore 0"])
-def test_sigkill_of_one_process_ends_all(default_gguf: Path, tmp_path: Path, name: str) -> None:
+def test_sigkill_of_the_supervisor_ends_all(default_gguf: Path, tmp_path: Path) -> None:
     with running(default_gguf, tmp_path, *SMALL) as server:
         pids = descendants(server.pid)
-        os.kill(pid_of(server, name), signal.SIGKILL)
+        os.kill(pid_of(server, "supervisor"), signal.SIGKILL)
         wait_until_gone(pids, 5.0)
         assert server.process.wait() != 0
-        if name != "supervisor":
-            assert f"{name} was killed by SIGKILL" in server.log().splitlines()[-1]
 
 
 def test_sigkill_of_the_supervisor_while_loading(default_gguf: Path, tmp_path: Path) -> None:
@@ -68,20 +63,22 @@ def test_sigkill_of_the_supervisor_while_loading(default_gguf: Path, tmp_path: P
     wait_until_gone(pids, 5.0)
 
 
-def test_a_dead_rank_ends_open_requests_and_the_daemon(default_gguf: Path, tmp_path: Path) -> None:
+def test_a_dead_rank_ends_open_requests_and_the_engine_comes_back(default_gguf: Path, tmp_path: Path) -> None:
     with running(default_gguf, tmp_path, *SMALL, "--tp", "3") as server:
         answers: list[tuple[int, object]] = []
         body = {"prompt": "Hello", "max_tokens": 900, "ignore_eos": True}
         client = threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body)))
         client.start()
         server.wait_for_metric("engined:num_requests_running", 1)
-        pids = descendants(server.pid)
+        engine = pid_of(server, "EngineCore 0")
+        pids = [pid for pid in descendants(server.pid) if pid == engine or "Worker" in title(pid)]
         os.kill(pid_of(server, "Worker_TP1"), signal.SIGKILL)
         client.join(10)
         assert answers[0][0] == 500, answers
         wait_until_gone(pids, 5.0)
-        assert server.process.wait() != 0
-        assert "Worker_TP1 was killed by SIGKILL" in server.log().splitlines()[-1]
+        assert "Worker_TP1 was killed by SIGKILL" in server.log()
+        wait_until_ready(server)
+        assert server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 1})[0] == 200
 
 
 def test_sigterm_lets_running_requests_finish(default_gguf: Path, tmp_path: Path) -> None:

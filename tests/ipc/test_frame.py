@@ -5,7 +5,7 @@ import struct
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engined.errors import ProtocolError
@@ -22,6 +22,7 @@ def as_tuple(frame: Frame) -> tuple[MessageType, bytes, list[bytes]]:
     return frame.type, bytes(frame.payload), [bytes(blob) for blob in frame.blobs]
 
 
+@settings(deadline=None)
 @given(st.lists(messages, max_size=5), st.data())
 def test_any_split_of_the_stream_gives_the_same_frames(sent: list, data: st.DataObject) -> None:  # type: ignore[type-arg]
     stream = b"".join(encode_frame(*message) for message in sent)

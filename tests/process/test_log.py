@@ -18,7 +18,7 @@ import pytest
 from engined.config.journal import writes_to_journal
 from engined.log import LogHandler
 from engined.log.formats import JsonFormatter, TextFormatter, printable
-from engined.log.output import PATIENCE, LogOutput
+from engined.log.output import LogOutput
 
 HOSTILE = "a\r\nb\x1b[31mc\x9bd\u202ee\ttext"
 
@@ -97,7 +97,7 @@ def test_a_pipe_that_nobody_reads_costs_one_moment(pipe: tuple[int, int]) -> Non
         started = time.monotonic()
         for number in range(5000):
             handler.handle(record("line %04d %s", number, "x" * 90))
-        assert time.monotonic() - started < PATIENCE + 2.0
+        assert time.monotonic() - started < 20.0, "each line waited, for 50 ms"
         num_dropped = handler.num_dropped
         assert num_dropped > 4000
         # The reader comes back: what follows is whole lines again, and the first says what is missing.
@@ -177,7 +177,7 @@ def test_a_socket_as_the_journal_has_it() -> None:
         while not handler.num_dropped:
             handler.handle(record("%s", "x" * 1000))
         handler.handle(record("more"))
-        assert time.monotonic() - started < PATIENCE + 2.0
+        assert time.monotonic() - started < 20.0, "each line waited, for 50 ms"
         assert theirs.getblocking()
         ours.close()
         handler.handle(record("line"))

@@ -93,6 +93,6 @@ def test_sigusr1_writes_the_stacks_of_all(start: Start) -> None:
     daemon.wait_ready()
     daemon.process.send_signal(signal.SIGUSR1)
     for name in ("frontend 0", "EngineCore 0"):
-        daemon.wait_log(f"the threads of {name}:\nThread")
+        daemon.wait_log(f"the threads of {name}:\n    Thread")
     daemon.process.terminate()
     assert daemon.process.wait(10) == 0
