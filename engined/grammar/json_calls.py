@@ -31,7 +31,7 @@ def arguments_schema(parameters: dict[str, Any]) -> dict[str, Any]:
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise GrammarError(f"arguments are an object, but its parameters are of the type {kinds!r}")
     closed = _close(parameters | {"type": "object"})
-    if parameters.get("properties") == {} and not _OPENERS & parameters.keys():
+    if parameters.get("properties") == {} and not parameters.get("required") and not _OPENERS & parameters.keys():
         # So frameworks describe functions without arguments.
         closed["additionalProperties"] = False
     return closed
@@ -48,7 +48,9 @@ def _close(schema: dict[str, Any]) -> dict[str, Any]:
         closed["properties"] = {
             key: _close(value) if isinstance(value, dict) else value for key, value in properties.items()
         }
-        if not _OPENERS & schema.keys():
+        required = schema.get("required")
+        are_known = not isinstance(required, list) or all(name in properties for name in required)
+        if are_known and not _OPENERS & schema.keys():
             closed["additionalProperties"] = False
     if isinstance(schema.get("items"), dict):
         closed["items"] = _close(schema["items"])

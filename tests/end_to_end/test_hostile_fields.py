@@ -87,7 +87,7 @@ BAD_IN_CHAT: dict[str, list[Any]] = {
     "top_logprobs": [1, 10**6, True],
     "chat_template": ["{{ 1 }}", ""],  # H32
     "chat_template_kwargs": [{"tokenize": False}, {"tokenizer": 1}, {"messages": 1}, {"x": [1]}, {"x": {}}, [], "x"],
-    "tools": [[], [{"type": "function", "function": {"name": "f"}}]],
+    "tools": [[], [{"type": "function"}], [{"type": "function", "function": {"name": "a b"}}]],
     "tool_choice": ["required", {"type": "function"}],
     "reasoning_effort": ["extreme", 1],
     "documents": [[{"text": "x"}]],

@@ -138,6 +138,7 @@ def make_objects(subject: Subject) -> dict[str, str]:
         "batch_id": make("/v1/batches", json=batch),
         "file_id": make("/v1/files", **form),
         "input_file_id": batch["input_file_id"],
+        "request_id": "chatcmpl-0",
     }
 
 

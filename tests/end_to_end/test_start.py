@@ -84,7 +84,7 @@ def test_a_start_says_how_far_it_is_and_outlives_its_log(started: tuple[Server, 
     assert any(reason.startswith("the engine is loading the model; EngineCore 0: ") for reason in reasons)
 
     messages = log.messages()
-    assert len(messages) < 15, messages
+    assert len(messages) <= 15, messages
     for phase in ("preparing the CPU kernels", "loading weights", "packing weights", "warming up"):
         assert sum(f"EngineCore 0: {phase}" in message for message in messages) == 1, messages
     assert sum("the engine answered its first request in" in message for message in messages) == 1

@@ -28,8 +28,14 @@ def parse_body(**fields: Any) -> ResponsesRequest:
 
 def messages_of(*items: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages, without what they leave out."""
-    messages = msgspec.to_builtins(to_messages(parse_items(*items)))
-    return [{name: value for name, value in message.items() if value is not None} for message in messages]
+    messages: list[dict[str, Any]] = _given(msgspec.to_builtins(to_messages(parse_items(*items))))
+    return messages
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _given(item) for name, item in value.items() if item is not None}
+    return [_given(item) for item in value] if isinstance(value, list) else value
 
 
 def test_items_become_messages() -> None:
@@ -124,7 +130,7 @@ RESULT_2 = {"type": "function_call_output", "call_id": "c2", "output": [{"type":
 
 def tool_call(item: dict[str, Any]) -> dict[str, Any]:
     function = {"name": item["name"], "arguments": item["arguments"]}
-    return {"id": item["call_id"], "type": "function", "function": function, "index": None}
+    return {"id": item["call_id"], "type": "function", "function": function}
 
 
 def test_an_answer_of_several_items_is_one_message() -> None:

@@ -15,6 +15,7 @@ from engined.core.grammar_queue import GrammarQueue
 from engined.core.request_factory import RequestFactory
 from engined.executor.uniproc import UniProcExecutor
 from engined.grammar.matcher_factory import MatcherFactory
+from engined.process.progress import report_nothing
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, FinishReason
 from engined.protocol.pooling import PoolingParams
@@ -39,7 +40,7 @@ class PoolingEngine:
             max_model_len=min(info.default_max_len, NUM_BLOCKS * config.cache.block_size),
             num_threads=1,
         )
-        executor = UniProcExecutor(settings, lambda text: None)
+        executor = UniProcExecutor(settings, report_nothing)
         executor.initialize()
         cache: SequenceCache = NoCache(config.scheduler.max_num_batched_tokens)
         if info.encoder is None:

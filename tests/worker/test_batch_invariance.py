@@ -9,6 +9,7 @@ import torch
 from engined.checkpoint.load import load_model_info
 from engined.config.directories import cache_directory
 from engined.config.schema import Config
+from engined.process.progress import report_nothing
 from engined.protocol.boot import EngineSettings
 from engined.protocol.engine import TokenLogprobs
 from engined.protocol.plan import NewRequestData, SchedulerOutput
@@ -34,7 +35,7 @@ def worker(request: pytest.FixtureRequest, default_gguf: Path) -> Worker:
         num_threads=2,
         kernel_cache=kernel_cache,
     )
-    worker = Worker(settings, rank=0, report_progress=lambda text: None)
+    worker = Worker(settings, rank=0, report_progress=report_nothing)
     worker.initialize()
     return worker
 

@@ -21,7 +21,6 @@ from engined.frontend.serving.chat_format import ChatFormatter, ChatShape
 from engined.frontend.serving.chat_messages import convert_messages, to_template_messages
 from engined.frontend.serving.chat_settings import resolve_chat_options, resolve_chat_settings
 from engined.frontend.serving.checks import truncation_side
-from engined.frontend.serving.constraints import resolve_constraint
 from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.generation import Generation, ResponseFormatter, Usage
 from engined.frontend.serving.parsed_choices import MessageParsing
@@ -78,7 +77,7 @@ class ChatServing:
         context = self._context
         tools = self._check_request(request)
         settings = resolve_chat_settings(request, tools, context)
-        grammar = await resolve_answer_grammar(resolve_constraint(request), tools, context)
+        grammar = await resolve_answer_grammar(await context.resolve_constraint(request), tools, context)
         engine_input = await self.render(request, min_output_tokens=1)
         room = context.engine.require_ready().max_model_len - len(engine_input.prompt_token_ids)
         sampling = context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
@@ -124,7 +123,7 @@ class ChatServing:
         settings = resolve_chat_settings(request, tools, context)
         room = context.engine.require_ready().max_model_len
         context.sampling.resolve(request, settings.max_tokens, room, settings.logprobs)
-        await resolve_answer_grammar(resolve_constraint(request), tools, context)
+        await resolve_answer_grammar(await context.resolve_constraint(request), tools, context)
 
     async def render(self, request: ChatCompletionRequest, *, min_output_tokens: int) -> EngineInput:
         """The prompt of a conversation, which leaves room in the context for at least `min_output_tokens`.

@@ -12,7 +12,7 @@ from engined.frontend.off_loop import call_off_loop
 from engined.frontend.parsing.format import OutputFormat
 from engined.frontend.rendering.grammar_checker import GrammarChecker
 from engined.frontend.rendering.renderer import Renderer
-from engined.frontend.serving.constraints import resolve_constraint
+from engined.frontend.serving.constraints import Constraint, resolve_constraint
 from engined.frontend.serving.sampling import SamplingResolver
 from engined.protocol.grammar import GrammarSpec
 
@@ -48,12 +48,16 @@ class ServingContext:
 
     async def resolve_grammar(self, request: GenerationFields) -> GrammarSpec | None:
         """What the answer must match. Raises RequestError if it is faulty, or cannot be kept."""
-        is_free = request.response_format is None and request.structured_outputs is None
-        constraint = await call_off_loop(resolve_constraint, request, is_large=not is_free)
+        constraint = await self.resolve_constraint(request)
         if constraint is None:
             return None
         await self.grammar_checker.check(constraint.grammar, constraint.param)
         return constraint.grammar
+
+    async def resolve_constraint(self, request: GenerationFields) -> Constraint | None:
+        """The same, not compiled yet, and with the field that says so. Raises RequestError if it is faulty."""
+        is_free = request.response_format is None and request.structured_outputs is None
+        return await call_off_loop(resolve_constraint, request, is_large=not is_free)
 
     def require_runner(self, runner: Literal["generate", "pooling"], route: str) -> None:
         """Raises RequestError 400 if the model is of the other kind; the message names the routes that it answers."""
