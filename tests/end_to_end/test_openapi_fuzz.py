@@ -49,6 +49,7 @@ REFUSED_HERE = {
     *POOLING,  # the model generates
     "/v1/responses/{response_id}/cancel",  # nothing runs in the background
     "/v1/batches/{batch_id}/cancel",  # the batch has ended
+    "/admin/requests/{request_id}",  # no request is under way
 }
 
 
