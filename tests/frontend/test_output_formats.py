@@ -157,3 +157,22 @@ def test_llama_writes_several_calls_and_code_for_its_interpreter() -> None:
 )
 def test_reasoning_is_one_block_at_the_beginning(text: str, is_open: bool, events: list[OutputEvent]) -> None:
     assert read("hermes", text, reasoning="think", is_open=is_open) == events
+
+
+@pytest.mark.parametrize("tools", ["openai", "kimi_k3"])
+@pytest.mark.parametrize("reasoning", ["none", "think"])
+def test_formats_that_exclude_each_other(tools: str, reasoning: str) -> None:
+    with pytest.raises(ConfigError, match=f"--reasoning-parser {reasoning}: .* give --tool-call-parser none too"):
+        choose_format(None, tools, reasoning, ())
+    assert choose_format(None, "none", reasoning, ()).tools is None
+
+
+def test_formats_that_belong_together() -> None:
+    for tools, reasoning in (
+        ("openai", "openai_gptoss"),
+        ("kimi_k3", "kimi_k3"),
+        ("hermes", "none"),
+        ("openai", "auto"),
+    ):
+        chosen = choose_format(None, tools, reasoning, ()).tools
+        assert chosen is not None and chosen.name == tools

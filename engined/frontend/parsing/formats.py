@@ -78,12 +78,14 @@ def choose_format(
     """The formats that two options ask for: "auto" (by the chat template), "none", or a name.
 
     A template of no known family gets the tool format "json". `special_tokens` are the texts of the tokenizer's.
-    Raises ConfigError for an unknown name.
+    Raises ConfigError for an unknown name, and for two that exclude each other.
     """
     tools = _choose("--tool-call-parser", tool_parser, TOOL_FORMATS, template_source)
     if tools is None and tool_parser == "auto":
         tools = JSON
     reasoning = _choose("--reasoning-parser", reasoning_parser, REASONING_FORMATS, template_source)
+    if reasoning_parser != "auto" and tools is not None and tools.parses_reasoning:
+        _check_together(tools, reasoning, reasoning_parser)
     markers = list(tools.markers) if tools is not None else []
     if reasoning is not None:
         markers += [reasoning.begin, reasoning.end, reasoning.separator, reasoning.content_prefix]
@@ -101,6 +103,15 @@ def new_parser(output_format: OutputFormat, context: ParserContext) -> OutputPar
         return answer_parser
     begin_of_calls = tools.ends_reasoning if tools is not None and context.tools else None
     return ReasoningSplitter(reasoning, answer_parser, is_open=context.is_reasoning_open, begin_of_calls=begin_of_calls)
+
+
+def _check_together(tools: ToolFormat, reasoning: ReasoningFormat | None, name: str) -> None:
+    """A parser that finds reasoning by itself heeds no other format: ConfigError, rather than ignore the option."""
+    if reasoning is None or not any(marker in reasoning.begin for marker in tools.markers):
+        raise ConfigError(
+            f"--reasoning-parser {name}: the tool calls of {tools.name} bring their own reasoning: leave it out, "
+            "or give --tool-call-parser none too"
+        )
 
 
 def _choose(flag: str, name: str, formats: Mapping[str, Format], template_source: str | None) -> Format | None:
