@@ -20,6 +20,7 @@ class AttentionSpec:
     dtype: torch.dtype
     """Of queries, keys and values."""
     kv_cache_dtype: torch.dtype
+    """int8: symmetric, with one float32 scale for each token and KV head, of keys and of values."""
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -30,8 +31,8 @@ class AttentionSpec:
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """Keys and values of one layer, [num_kv_heads, num_blocks, block_size, head_dim] each; the order of the last two is
-    the backend's own business."""
+    """Keys and values of one layer, [num_kv_heads, num_blocks, ...] each; how a block is laid out is the backend's own
+    business."""
 
     keys: Tensor
     values: Tensor
@@ -64,8 +65,10 @@ class AttentionBackend(ABC):
     def kv_block_bytes(self) -> int:
         """Bytes of one block of one layer, keys and values together."""
         spec = self.spec
-        elements = spec.num_kv_heads * spec.block_size * spec.head_dim
-        return 2 * elements * spec.kv_cache_dtype.itemsize
+        head_bytes = spec.head_dim * spec.kv_cache_dtype.itemsize
+        if spec.kv_cache_dtype == torch.int8:
+            head_bytes += torch.float32.itemsize  # the scale
+        return 2 * spec.num_kv_heads * spec.block_size * head_bytes
 
     @abstractmethod
     def prepare(self, metadata: AttentionMetadata) -> Any:

@@ -20,6 +20,7 @@ from engined.layers.rotary import Rotation
 # Cached tokens gathered at once; one request alone may exceed it. A step of 32 requests of 192 tokens, in float32, took
 # 362 ms with 1024 of them, 407 with 2048, 548 with 8192 (two Zen 1 cores): what is gathered must fit the CPU's cache.
 _GROUP_TOKENS = 1024
+_SCALE_BYTES = torch.float32.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,18 @@ class CpuPagedAttention(AttentionBackend):
         reasons = []
         if spec.device.type != "cpu":
             reasons.append(f"device {spec.device.type} (only cpu)")
-        for what, dtype in (("dtype", spec.dtype), ("KV cache dtype", spec.kv_cache_dtype)):
-            if dtype not in (torch.float32, torch.bfloat16):
-                reasons.append(f"{what} {dtype} (only float32 and bfloat16)")
+        if spec.dtype not in (torch.float32, torch.bfloat16):
+            reasons.append(f"dtype {spec.dtype} (only float32 and bfloat16)")
+        if spec.kv_cache_dtype not in (torch.float32, torch.bfloat16, torch.int8):
+            reasons.append(f"KV cache dtype {spec.kv_cache_dtype} (only float32, bfloat16 and int8)")
         if spec.num_heads % spec.num_kv_heads:
             reasons.append(f"{spec.num_heads} query heads do not share {spec.num_kv_heads} KV heads evenly")
         return reasons
 
     def allocate_kv_cache(self, num_blocks: int) -> KVCache:
         spec = self.spec
-        shape = (spec.num_kv_heads, num_blocks, spec.block_size, spec.head_dim)
+        row = spec.head_dim + (_SCALE_BYTES if spec.kv_cache_dtype == torch.int8 else 0)
+        shape = (spec.num_kv_heads, num_blocks, spec.block_size, row)
         return KVCache(untouched_zeros(shape, spec.kv_cache_dtype), untouched_zeros(shape, spec.kv_cache_dtype))
 
     def prepare(self, metadata: AttentionMetadata) -> _Plan:
@@ -108,7 +111,8 @@ class CpuPagedAttention(AttentionBackend):
     def _write(self, keys: Tensor, values: Tensor, cache: KVCache, prepared: _Plan) -> None:
         slots = prepared.slot_mapping
         for new, stored in ((keys, cache.keys), (values, cache.values)):
-            stored.flatten(1, 2).index_copy_(1, slots, new.transpose(0, 1).to(stored.dtype))
+            rows = _quantize(new) if stored.dtype == torch.int8 else new.to(stored.dtype)
+            stored.flatten(1, 2).index_copy_(1, slots, rows.transpose(0, 1))
 
     def _attend(self, queries: Tensor, cache: KVCache, prepared: _Plan) -> Tensor:
         output = torch.empty_like(queries, memory_format=torch.contiguous_format)
@@ -198,7 +202,8 @@ class CpuPagedAttention(AttentionBackend):
 
     def _gather(self, stored: Tensor, block_ids: Tensor) -> Tensor:
         """Blocks of the cache -> [num_kv_heads, tokens, head_dim], in the type that is computed in."""
-        return stored.index_select(1, block_ids).flatten(1, 2).to(self._compute_dtype)
+        rows = stored.index_select(1, block_ids).flatten(1, 2)
+        return (_dequantize(rows) if stored.dtype == torch.int8 else rows).to(self._compute_dtype)
 
     def _mask(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """0 where the key may be seen and -inf elsewhere, in the broadcast shape of the two."""
@@ -215,3 +220,17 @@ class CpuPagedAttention(AttentionBackend):
 
     def _end_block(self, seq_len: int) -> int:
         return -(-seq_len // self.spec.block_size)
+
+
+def _quantize(heads: Tensor) -> Tensor:
+    """[..., head_dim] -> int8 [..., head_dim + 4]: the integers, of which the largest is 127, then the float32 scale.
+    What is not finite makes the scale not a number."""
+    largest = heads.float().abs().amax(dim=-1, keepdim=True)
+    scales = torch.where(largest.isfinite(), largest / 127, torch.nan)
+    integers = (heads.float() / scales).round().nan_to_num(0).to(torch.int8)
+    return torch.cat((integers, scales.view(torch.int8)), dim=-1)
+
+
+def _dequantize(rows: Tensor) -> Tensor:
+    """The inverse, in float32."""
+    return rows[..., :-_SCALE_BYTES] * rows[..., -_SCALE_BYTES:].contiguous().view(torch.float32)

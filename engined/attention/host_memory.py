@@ -2,9 +2,10 @@
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from engined.kernels.cpu.memory import map_huge_pages
 
 
 def untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -12,5 +13,4 @@ def untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
     torch.zeros writes them all: measured here, 1 GiB took 2.2 s of the start, and memory that may never be used.
     """
-    num_bytes = math.prod(shape) * dtype.itemsize
-    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)
+    return map_huge_pages(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)

@@ -5,11 +5,10 @@ The types of the small models that people run on a CPU have code of their own, s
 lock in them, so several threads can work at once.
 """
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
-import gguf
-import gguf.quants
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,7 +61,9 @@ def _dequantize_rows(type_name: str, rows: Blocks, skipped: int, out: Floats) ->
 
 def _dequantize_by_gguf(type_name: str, rows: Blocks) -> Floats:
     packed = np.ascontiguousarray(rows).reshape(rows.shape[0], -1)
-    values: Any = gguf.quants.dequantize(packed, gguf.GGMLQuantizationType[type_name])
+    # Imported only where a type needs it: it brings a YAML parser among others, and takes 30 ms.
+    gguf, quants = importlib.import_module("gguf"), importlib.import_module("gguf.quants")
+    values: Any = quants.dequantize(packed, gguf.GGMLQuantizationType[type_name])
     return np.asarray(values, np.float32)
 
 

@@ -9,6 +9,8 @@ from engined.checkpoint.model_info import EncoderInfo, ModelInfo
 from engined.errors import ConfigError
 
 _DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
+# With the scales: one of 16 bits for 64 weights, and for int4 two more for 32.
+_LINEAR_BITS = {"int8": 8.25, "int4": 5.25}
 
 
 def supported_tensor_parallel_sizes(info: ModelInfo) -> list[int]:
@@ -69,14 +71,25 @@ def _num_layer_parameters(info: ModelInfo, size: int) -> int:
     return attention + info.attention_output_bias * hidden + mlp + norms
 
 
-def weight_bytes(info: ModelInfo, dtype: Literal["bfloat16", "float32"], tensor_parallel_size: int = 1) -> int:
-    """Bytes of the weights that one rank holds, in `dtype`.
+def weight_bytes(
+    info: ModelInfo,
+    dtype: Literal["bfloat16", "float32"],
+    tensor_parallel_size: int = 1,
+    quantization: Literal["none", "int8", "int4"] = "none",
+) -> int:
+    """Bytes of the weights that one rank holds, in `dtype`; those that layers multiply by as `quantization` says.
 
     A tied table with a head counts twice: it is looked up in one layout, and multiplied by in another.
     """
     num_parameters = num_rank_parameters(info, tensor_parallel_size)
-    if info.tie_word_embeddings and info.runner == "generate":
-        num_parameters += (
-            padded_vocab_size(info.vocab_size, tensor_parallel_size) // tensor_parallel_size * info.hidden_size
-        )
-    return num_parameters * _DTYPE_BYTES[dtype]
+    vocab_rows = padded_vocab_size(info.vocab_size, tensor_parallel_size) // tensor_parallel_size
+    table = vocab_rows * info.hidden_size
+    head = table if info.runner == "generate" else 0
+    if head and info.tie_word_embeddings:
+        num_parameters += head
+    if quantization == "none":
+        return num_parameters * _DTYPE_BYTES[dtype]
+    # Norms and biases are so few that they may count as linear.
+    linear = num_parameters - table - head
+    bits = _LINEAR_BITS[quantization]
+    return int(table * _DTYPE_BYTES[dtype] + (linear * bits + head * _LINEAR_BITS["int8"]) / 8)

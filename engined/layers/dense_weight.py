@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engined.kernels.cpu.library import DTYPES, CpuKernels
+from engined.kernels.cpu.library import DTYPES, CpuKernels, PackedLinear
+from engined.kernels.cpu.memory import WeightMemory
 from engined.layers import emulated_bfloat16
 from engined.layers.tensor_spec import TensorSpec
 from engined.layers.weight_method import LinearPart, WeightMethod
@@ -13,25 +14,24 @@ from engined.layers.weight_method import LinearPart, WeightMethod
 class PlainWeightMethod(WeightMethod):
     """A dense weight, multiplied by torch. Inputs have the type of the weight."""
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: nn.Parameter, *, is_gated: bool = False) -> None:
         """`weight` [out_features, in_features] is kept, not copied; a tied head passes the embedding's."""
         super().__init__()
         self.weight = weight
+        self._is_gated = is_gated
         self._multiply = emulated_bfloat16.multiply if emulated_bfloat16.is_emulated(weight) else F.linear
 
     def tensor_specs(self, part: LinearPart) -> list[TensorSpec]:
-        end_row = part.first_row + part.rows.stop - part.rows.start
-        return [
-            TensorSpec(
-                name=f"{part.name}.weight",
-                shape=part.shape,
-                slices=(part.rows, part.columns),
-                destination=self.weight[part.first_row : end_row],
-            )
-        ]
+        return dense_specs(self.weight, part)
 
     def forward(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
-        return self._multiply(inputs, self.weight, bias)
+        return self._gate(self._multiply(inputs, self.weight, bias))
+
+    def _gate(self, product: Tensor) -> Tensor:
+        if not self._is_gated:
+            return product
+        gate, up = product.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
 
 
 class OneDnnWeightMethod(PlainWeightMethod):
@@ -42,8 +42,8 @@ class OneDnnWeightMethod(PlainWeightMethod):
     two Zen 1 cores, take 155 ms for 32 rows and 41 for one, with `F.linear` 297 and 50.
     """
 
-    def __init__(self, weight: nn.Parameter) -> None:
-        super().__init__(weight)
+    def __init__(self, weight: nn.Parameter, *, is_gated: bool = False) -> None:
+        super().__init__(weight, is_gated=is_gated)
         self._packed: Tensor | None = None
 
     @staticmethod
@@ -59,44 +59,65 @@ class OneDnnWeightMethod(PlainWeightMethod):
 
     def forward(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
         assert self._packed is not None, "finish_load packs the weight"
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, bias, "none", [], "")
-        return output
+        return self._gate(torch.ops.mkldnn._linear_pointwise(inputs, self._packed, bias, "none", [], ""))
 
 
-class KernelWeightMethod(PlainWeightMethod):
-    """A dense weight packed for our own CPU kernel; the plain one is let go after loading.
+class KernelWeightMethod(WeightMethod):
+    """A weight, of whatever kind, packed for our own CPU kernels. `finish_load` packs it."""
 
-    Each output is one chain of float32 multiply-adds in the order of the inputs, so a row of the result has the same
-    bits whatever the number of rows, on every machine. All layers of SmolLM2-135M on two Zen 1 cores take, for one row
-    and for 32, 21 and 129 ms in float32 (oneDNN 41 and 155) and 12 and 134 ms in bfloat16.
+    def __init__(self, kernels: CpuKernels, memory: WeightMemory, *, is_gated: bool = False) -> None:
+        super().__init__()
+        self._kernels = kernels
+        self._memory = memory
+        self._is_gated = is_gated
+        self._packed: PackedLinear | None = None
+
+    @property
+    def packed(self) -> PackedLinear:
+        """What the kernels read, once the weight is loaded."""
+        assert self._packed is not None, "finish_load packs the weight"
+        return self._packed
+
+    def forward(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
+        return self._kernels.linear(inputs, self.packed, bias)
+
+
+class DenseKernelWeightMethod(KernelWeightMethod):
+    """A dense weight; the plain one is let go after loading.
+
+    Each output is one chain of sums in the order of the inputs, so a row of the result has the same bits whatever the
+    number of rows, on every machine. All layers of SmolLM2-135M on two Zen 1 cores take, for one row and for 32, 21 and
+    129 ms in float32 (oneDNN 41 and 155) and 12 and 134 ms in bfloat16.
     """
 
-    def __init__(self, weight: nn.Parameter, kernels: CpuKernels) -> None:
-        super().__init__(weight)
-        self._kernels = kernels
-        self._out_features = weight.shape[0]
-        self._packed: Tensor | None = None
+    def __init__(
+        self, weight: nn.Parameter, kernels: CpuKernels, memory: WeightMemory, *, is_gated: bool = False
+    ) -> None:
+        """`weight` [out_features, in_features] is kept until it is packed; a tied head passes the embedding's."""
+        super().__init__(kernels, memory, is_gated=is_gated)
+        self.weight = weight
 
     @staticmethod
     def supports(dtype: torch.dtype, device: torch.device) -> bool:
-        """Whether this is the best method where there are kernels. oneDNN has bfloat16 instructions, which ours do not
-        use, on machines with AVX512."""
-        has_bfloat16_units = dtype == torch.bfloat16 and OneDnnWeightMethod.supports(dtype, device)
-        return device.type == "cpu" and dtype in DTYPES and not has_bfloat16_units
+        """Whether the kernels multiply by such weights."""
+        return device.type == "cpu" and dtype in DTYPES
+
+    def tensor_specs(self, part: LinearPart) -> list[TensorSpec]:
+        return dense_specs(self.weight, part)
 
     def finish_load(self) -> None:
-        self._packed = self._kernels.pack_linear(self.weight)
+        self._packed = self._kernels.pack_linear(self.weight, self._memory, self._is_gated)
         del self.weight
 
-    def forward(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
-        assert self._packed is not None, "finish_load packs the weight"
-        return self._kernels.linear(inputs, self._packed, self._out_features, bias)
 
-
-def choose_weight_method(weight: nn.Parameter, kernels: CpuKernels | None) -> WeightMethod:
-    """The best way on this machine to hold and multiply by `weight` [out_features, in_features]."""
-    if kernels is not None and KernelWeightMethod.supports(weight.dtype, weight.device):
-        return KernelWeightMethod(weight, kernels)
-    if OneDnnWeightMethod.supports(weight.dtype, weight.device):
-        return OneDnnWeightMethod(weight)
-    return PlainWeightMethod(weight)
+def dense_specs(weight: Tensor, part: LinearPart) -> list[TensorSpec]:
+    """The tensor that holds `part`, and its rows in `weight` [out_features, in_features]."""
+    end_row = part.first_row + part.rows.stop - part.rows.start
+    return [
+        TensorSpec(
+            name=f"{part.name}.weight",
+            shape=part.shape,
+            slices=(part.rows, part.columns),
+            destination=weight[part.first_row : end_row],
+        )
+    ]

@@ -19,13 +19,21 @@ class MergedColumnParallelLinear(nn.Module):
     The output [rows, sum of the rank's shares] has the shares of the projections side by side.
     """
 
-    def __init__(self, in_features: int, out_features: Sequence[int], bias: bool, context: LayerContext) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: Sequence[int],
+        bias: bool,
+        context: LayerContext,
+        *,
+        is_gated: bool = False,
+    ) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = tuple(out_features)
         self.shards = tuple(context.tp.shard(size) for size in out_features)
         self.output_sizes = tuple(shard.stop - shard.start for shard in self.shards)
-        self.weight = context.create_weight(sum(self.output_sizes), in_features)
+        self.weight = context.create_weight(sum(self.output_sizes), in_features, is_gated=is_gated)
         self.bias = context.create_parameter(sum(self.output_sizes)) if bias else None
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -58,6 +66,13 @@ class ColumnParallelLinear(MergedColumnParallelLinear):
 
     def __init__(self, in_features: int, out_features: int, bias: bool, context: LayerContext) -> None:
         super().__init__(in_features, (out_features,), bias, context)
+
+
+class GatedColumnParallelLinear(MergedColumnParallelLinear):
+    """The two projections in front of a gated MLP: silu(gate(x)) * up(x), [rows, in_features] -> [rows, share]."""
+
+    def __init__(self, in_features: int, inner_features: int, bias: bool, context: LayerContext) -> None:
+        super().__init__(in_features, (inner_features, inner_features), bias, context, is_gated=True)
 
 
 class QKVParallelLinear(MergedColumnParallelLinear):

@@ -1,5 +1,6 @@
 """Root mean square norm (Zhang and Sennrich 2019, arXiv 1910.07467)."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -26,6 +27,14 @@ class RMSNorm(nn.Module):
         if self._kernels is not None:
             return self._kernels.add_rms_norm(stream, update, self.weight, self.epsilon)
         return self.forward(stream if update is None else stream.add_(update))
+
+    def normalize_heads(self, heads: Tensor, first: int, end: int) -> Tensor:
+        """The norm of each of heads [first, end) of heads [rows, num_heads, size], which may be overwritten; the others
+        stay -> the same shape"""
+        if self._kernels is not None:
+            self._kernels.normalize_heads(heads, first, end, self.weight, self.epsilon)
+            return heads
+        return torch.cat((heads[:, :first], self.forward(heads[:, first:end]), heads[:, end:]), dim=1)
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the norm."""

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from engined.checkpoint.partition import padded_vocab_size
 from engined.layers.context import LayerContext
-from engined.layers.dense_weight import choose_weight_method
 from engined.layers.tensor_spec import TensorSpec
 from engined.layers.weight_method import LinearPart, WeightMethod
 
@@ -67,10 +66,8 @@ class ParallelLMHead(nn.Module):
         self.tp = context.tp
         self.shard = VocabShard(vocab_size, context)
         self.is_tied = tied_to is not None
-        self.weight: WeightMethod = (
-            context.create_weight(self.shard.num_rows, hidden_size)
-            if tied_to is None
-            else choose_weight_method(tied_to.weight, context.kernels)
+        self.weight: WeightMethod = context.create_head(
+            self.shard.num_rows, hidden_size, None if tied_to is None else tied_to.weight
         )
 
     def forward(self, hidden: Tensor) -> Tensor | None:

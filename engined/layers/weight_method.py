@@ -29,7 +29,10 @@ class LinearPart:
 
 
 class WeightMethod(nn.Module, ABC):
-    """The weight [out_features, in_features] of one linear layer on one rank, in whatever form."""
+    """The weight [out_features, in_features] of one linear layer on one rank, in whatever form.
+
+    A gated weight holds two of them, gate above up, and its product is silu(gate) * up.
+    """
 
     @abstractmethod
     def tensor_specs(self, part: LinearPart) -> list[TensorSpec]:
@@ -40,4 +43,4 @@ class WeightMethod(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
-        """inputs [rows, in_features], bias [out_features] -> [rows, out_features]."""
+        """inputs [rows, in_features], bias [out_features] -> [rows, out_features]; half as many columns if gated."""

@@ -20,7 +20,7 @@ from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.layers.tensor_spec import TensorSpec, whole
 from engined.layers.vocabulary import VocabParallelEmbedding
 from engined.models.checkpoint import Checkpoint
-from engined.models.loader import load_model
+from engined.models.loader import load_tensors, pack_weights
 from engined.process.progress import ProgressReporter, report_nothing
 
 _PREFIXES: dict[Architecture, str] = {"bert": "bert.", "roberta": "roberta."}
@@ -164,7 +164,8 @@ class BertModel(nn.Module):
             prefix = ""
         # The states themselves are pooled, so this layer, which most files hold, has no work.
         unused = {f"{prefix}pooler.dense.weight", f"{prefix}pooler.dense.bias"}
-        load_model(self, self.tensor_specs(prefix), checkpoint, unused=unused, report_progress=report_progress)
+        load_tensors(self.tensor_specs(prefix), checkpoint, unused=unused, report_progress=report_progress)
+        pack_weights(self, report_progress)
 
 
 _ROBERTA_HEAD = ("classifier.dense", "classifier.out_proj")

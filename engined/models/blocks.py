@@ -4,14 +4,12 @@ They call `forward` of their parts and not the parts themselves: it has a type, 
 which are felt at a single token.
 """
 
-import torch
 from torch import Tensor, nn
 
 from engined.attention.layer import Attention
 from engined.checkpoint.model_info import ModelInfo
-from engined.layers.activation import SiluAndMul
 from engined.layers.context import LayerContext
-from engined.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from engined.layers.linear import GatedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from engined.layers.norm import RMSNorm
 from engined.layers.rotary import Rotation
 from engined.layers.tensor_spec import TensorSpec
@@ -38,9 +36,8 @@ class SelfAttention(nn.Module):
         heads = self.qkv_proj.forward(hidden).view(hidden.shape[0], -1, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             first_key, first_value = self.qkv_proj.num_heads, self.qkv_proj.num_heads + self.qkv_proj.num_kv_heads
-            queries = self.q_norm.forward(heads[:, :first_key])
-            keys = self.k_norm.forward(heads[:, first_key:first_value])
-            heads = torch.cat((queries, keys, heads[:, first_value:]), dim=1)
+            heads = self.q_norm.normalize_heads(heads, 0, first_key)
+            heads = self.k_norm.normalize_heads(heads, first_key, first_value)
         return self.o_proj.forward(self.attention.forward(heads, rotation))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
@@ -57,13 +54,12 @@ class GatedMLP(nn.Module):
     def __init__(self, info: ModelInfo, context: LayerContext, *, has_bias: bool) -> None:
         super().__init__()
         inner = info.intermediate_size
-        self.gate_up_proj = MergedColumnParallelLinear(info.hidden_size, (inner, inner), has_bias, context)
-        self.activation = SiluAndMul(self.gate_up_proj.output_sizes[0], context)
+        self.gate_up_proj = GatedColumnParallelLinear(info.hidden_size, inner, has_bias, context)
         self.down_proj = RowParallelLinear(inner, info.hidden_size, has_bias, context)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[num_tokens, hidden_size] -> the same shape"""
-        return self.down_proj.forward(self.activation.forward(self.gate_up_proj.forward(hidden)))
+        return self.down_proj.forward(self.gate_up_proj.forward(hidden))
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the block."""

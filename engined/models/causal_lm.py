@@ -4,12 +4,14 @@ The model runner calls `forward` inside a forward context, then `compute_logits`
 runner uses the hidden states themselves, so its model has no head. The model knows nothing of requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from engined.attention.backend import AttentionBackend, KVCache
 from engined.attention.layer import Attention
 from engined.checkpoint.model_info import ModelInfo
+from engined.kernels.cpu.library import CpuKernels
 from engined.layers.context import LayerContext
 from engined.layers.norm import RMSNorm
 from engined.layers.rotary import RotaryEmbedding
@@ -17,7 +19,8 @@ from engined.layers.tensor_spec import TensorSpec
 from engined.layers.vocabulary import ParallelLMHead, VocabParallelEmbedding
 from engined.models.blocks import DecoderLayer
 from engined.models.checkpoint import Checkpoint
-from engined.models.loader import load_model
+from engined.models.fused import FusedDecoder, fuse
+from engined.models.loader import load_tensors, pack_weights
 from engined.process.progress import ProgressReporter, report_nothing
 
 
@@ -27,22 +30,33 @@ class CausalLM(nn.Module):
     def __init__(self, info: ModelInfo, context: LayerContext, layers: Sequence[DecoderLayer]) -> None:
         super().__init__()
         self.info = info
+        self._context = context
+        self._fused: FusedDecoder | None = None
+        self.computes_layer_by_layer = False
+        """Even where all layers could run as one call."""
         self.embed_tokens = VocabParallelEmbedding(info.vocab_size, info.hidden_size, context)
         self.rotary = RotaryEmbedding(info.head_dim, info.rope_theta, info.rope_scaling, context)
         self.layers = nn.ModuleList(layers)
+        self._decoder_layers = tuple(layers)
         self.norm = RMSNorm(info.hidden_size, info.rms_norm_eps, context)
         tied_to = self.embed_tokens if info.tie_word_embeddings else None
         self.lm_head = (
             ParallelLMHead(info.vocab_size, info.hidden_size, context, tied_to) if info.runner == "generate" else None
         )
 
+    @property
+    def kernels(self) -> CpuKernels | None:
+        """Those that the model computes with, if there are any."""
+        return self._context.kernels
+
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """int64 ids and positions [num_tokens] -> hidden states [num_tokens, hidden_size], after the final norm"""
         stream = self.embed_tokens.forward(input_ids)
         rotation = self.rotary.forward(positions)
+        if self._fused is not None and not self.computes_layer_by_layer:
+            return self._fused.forward(stream, rotation)
         update: Tensor | None = None
-        for layer in self.layers:
-            assert isinstance(layer, DecoderLayer)
+        for layer in self._decoder_layers:
             update = layer.forward(stream, update, rotation)
         return self.norm.add_and_norm(stream, update)
 
@@ -53,6 +67,12 @@ class CausalLM(nn.Module):
         """
         assert self.lm_head is not None, "a pooling model has no logits"
         return self.lm_head.forward(hidden)
+
+    def bind(self, backend: AttentionBackend, allocate: Callable[[], KVCache]) -> None:
+        """Give the loaded layers their attention backend and a KV cache each; from then on they may run as one call."""
+        for layer in self.attention_layers():
+            layer.bind(backend, allocate())
+        self._fused = fuse(self._decoder_layers, self.norm, self._context)
 
     def attention_layers(self) -> list[Attention]:
         """The attention of each layer, in order; each needs a backend and a KV cache bound."""
@@ -67,8 +87,7 @@ class CausalLM(nn.Module):
     def tensor_specs(self, prefix: str = "model.") -> list[TensorSpec]:
         """Everything that this rank loads; `prefix` stands before all names but the head's."""
         specs = self.embed_tokens.tensor_specs(f"{prefix}embed_tokens") + self.norm.tensor_specs(f"{prefix}norm")
-        for i, layer in enumerate(self.layers):
-            assert isinstance(layer, DecoderLayer)
+        for i, layer in enumerate(self._decoder_layers):
             specs += layer.tensor_specs(f"{prefix}layers.{i}")
         return specs if self.lm_head is None else specs + self.lm_head.tensor_specs("lm_head")
 
@@ -76,4 +95,5 @@ class CausalLM(nn.Module):
         """Fill all weights. Raises CheckpointError, before anything is read, if the tensors do not fit the model."""
         # A model that was saved without its head has no prefix.
         prefix = "" if "embed_tokens.weight" in checkpoint.shapes else "model."
-        load_model(self, self.tensor_specs(prefix), checkpoint, report_progress=report_progress)
+        load_tensors(self.tensor_specs(prefix), checkpoint, report_progress=report_progress)
+        pack_weights(self, report_progress)

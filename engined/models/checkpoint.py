@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engined.checkpoint.dequantize import read_gguf_tensor
+from engined.checkpoint.four_bit_blocks import block_columns, read_four_bit_blocks
 from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.safetensors_file import SafetensorsFolder
@@ -41,6 +42,17 @@ class Checkpoint(ABC):
         self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
     ) -> None:
         """Copy the part `slices` of a tensor into `destination`, converting to its type."""
+
+    def block_columns(self, name: str) -> int | None:
+        """How many columns of this tensor a block holds, if the file has it in blocks of 4 bits; else None."""
+        return None
+
+    def read_blocks_into(
+        self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
+    ) -> None:
+        """Copy the part `slices` of a tensor of such blocks, cut between them, into `destination`, which is as
+        `BlockDestination.blocks`."""
+        raise NotImplementedError(f"{name} has no blocks")
 
     def num_bytes(self, name: str, num_weights: int) -> int:
         """About how many bytes of the file hold so many weights of a tensor."""
@@ -103,27 +115,43 @@ class GgufCheckpoint(Checkpoint):
         self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
     ) -> None:
         stored = self._gguf_names[name]
-        is_paired = self._has_paired_rows and (".q_proj." in name or ".k_proj." in name)
         rows, columns = slices[0], slices[1:]
-        step = self._rows_at_once(destination)
+        step = self._rows_at_once(math.prod(destination.shape[1:]))
         for begin in range(0, len(destination), step):
             target = destination[begin : begin + step]
             first_row = rows.start + begin
             chunk = np.empty(target.shape, np.float32)
             read_gguf_tensor(self._file, stored, (slice(first_row, first_row + len(target)), *columns), chunk)
-            values = torch.from_numpy(chunk)
-            target.copy_(self._unpaired(values) if is_paired else values)
+            target.copy_(self._in_order(name, torch.from_numpy(chunk)))
             on_read(self.num_bytes(name, target.numel()))
+
+    def block_columns(self, name: str) -> int | None:
+        return block_columns(self._file.tensors[self._gguf_names[name]].type_name)
+
+    def read_blocks_into(
+        self, name: str, slices: tuple[slice, ...], destination: Tensor, on_read: OnRead = lambda _: None
+    ) -> None:
+        rows, columns = slices
+        step = self._rows_at_once(columns.stop - columns.start)
+        for begin in range(0, len(destination), step):
+            target = destination[begin : begin + step]
+            first_row = rows.start + begin
+            chunk = np.empty(target.shape, np.uint8)
+            part = (slice(first_row, first_row + len(target)), columns)
+            read_four_bit_blocks(self._file, self._gguf_names[name], part, chunk)
+            target.copy_(self._in_order(name, torch.from_numpy(chunk)))
+            on_read(self.num_bytes(name, len(target) * (columns.stop - columns.start)))
 
     def describe(self, name: str) -> str:
         return gguf_tensor_name(name)
 
-    def _rows_at_once(self, destination: Tensor) -> int:
+    def _rows_at_once(self, row_weights: int) -> int:
         """Rows of one chunk, whole heads."""
-        row_weights = max(1, math.prod(destination.shape[1:]))
-        return max(1, _CHUNK_WEIGHTS // row_weights // self._head_dim) * self._head_dim
+        return max(1, _CHUNK_WEIGHTS // max(1, row_weights) // self._head_dim) * self._head_dim
 
-    def _unpaired(self, values: Tensor) -> Tensor:
-        """Put rows (0, n/2, 1, n/2 + 1, ...) of each head of n rows back in order."""
+    def _in_order(self, name: str, values: Tensor) -> Tensor:
+        """Put rows (0, n/2, 1, n/2 + 1, ...) of each head of n rows back in order, if this tensor has them so."""
+        if not (self._has_paired_rows and (".q_proj." in name or ".k_proj." in name)):
+            return values
         pairs = values.reshape(-1, self._head_dim // 2, 2, *values.shape[1:])
         return pairs.transpose(1, 2).reshape(values.shape)

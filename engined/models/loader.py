@@ -1,5 +1,6 @@
 """Opens a checkpoint and fills a model from it: every name and shape is checked, then the wanted parts are read."""
 
+import math
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,12 +12,13 @@ from engined.checkpoint.gguf import GgufFile
 from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.safetensors_file import SafetensorsFolder
 from engined.errors import CheckpointError
-from engined.layers.tensor_spec import TensorSpec
+from engined.layers.tensor_spec import BlockDestination, TensorSpec
 from engined.layers.weight_method import WeightMethod
-from engined.models.checkpoint import Checkpoint, GgufCheckpoint, SafetensorsCheckpoint
+from engined.models.checkpoint import Checkpoint, GgufCheckpoint, OnRead, SafetensorsCheckpoint
 from engined.process.progress import LoadProgress, PhaseProgress, ProgressReporter, report_nothing
 
 _MAX_NAMES_SHOWN = 8
+_CUT = "cut by --tensor-parallel-size inside their blocks of 4 bits (set fewer ranks, or --quantization int8)"
 
 
 def open_checkpoint(info: ModelInfo) -> Checkpoint:
@@ -24,23 +26,6 @@ def open_checkpoint(info: ModelInfo) -> Checkpoint:
     if info.checkpoint_format == "gguf":
         return GgufCheckpoint(GgufFile.open(info.path), info)
     return SafetensorsCheckpoint(SafetensorsFolder.open(Path(info.path)))
-
-
-def load_model(
-    model: nn.Module,
-    specs: Sequence[TensorSpec],
-    checkpoint: Checkpoint,
-    *,
-    unused: Collection[str] = (),
-    report_progress: ProgressReporter = report_nothing,
-) -> None:
-    """Fill all weights of `model`, whose tensors `specs` are, and let them be packed. Raises as `load_tensors` does."""
-    load_tensors(specs, checkpoint, unused=unused, report_progress=report_progress)
-    methods = [module for module in model.modules() if isinstance(module, WeightMethod)]
-    progress = PhaseProgress(report_progress, "packing weights")
-    for number, method in enumerate(methods, start=1):
-        method.finish_load()
-        progress.note(f"{number} of {len(methods)}")
 
 
 def load_tensors(
@@ -56,16 +41,38 @@ def load_tensors(
     lists all tensors that are missing, misshaped or not wanted.
     """
     check_tensors(specs, checkpoint, unused)
-    num_bytes = sum(checkpoint.num_bytes(spec.name, spec.destination.numel()) for spec in specs)
+    num_bytes = sum(checkpoint.num_bytes(spec.name, math.prod(spec.part_shape)) for spec in specs)
     progress = LoadProgress(report_progress, len(specs), num_bytes)
 
     def read(spec: TensorSpec) -> None:
-        checkpoint.read_into(spec.name, spec.slices, spec.destination, progress.add_bytes)
+        if isinstance(spec.destination, BlockDestination):
+            _read_blocks(spec, spec.destination, checkpoint, progress.add_bytes)
+        else:
+            checkpoint.read_into(spec.name, spec.slices, spec.destination, progress.add_bytes)
         progress.add_tensor()
 
     with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="load") as pool:
         for _ in pool.map(read, specs):
             pass
+
+
+def _read_blocks(spec: TensorSpec, destination: BlockDestination, checkpoint: Checkpoint, on_read: OnRead) -> None:
+    if checkpoint.block_columns(spec.name) is not None:
+        checkpoint.read_blocks_into(spec.name, spec.slices, destination.blocks, on_read)
+        return
+    weights = torch.empty(spec.part_shape, dtype=torch.bfloat16)
+    checkpoint.read_into(spec.name, spec.slices, weights, on_read)
+    destination.quantize(weights, destination.blocks)
+
+
+def pack_weights(model: nn.Module, report_progress: ProgressReporter = report_nothing) -> None:
+    """Let all weights of a loaded model be packed. Each plain one goes as its packed form comes: memory holds the
+    weights once, unless somebody keeps the specs that they were loaded by."""
+    methods = [module for module in model.modules() if isinstance(module, WeightMethod)]
+    progress = PhaseProgress(report_progress, "packing weights")
+    for number, method in enumerate(methods, start=1):
+        method.finish_load()
+        progress.note(f"{number} of {len(methods)}")
 
 
 def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint, unused: Collection[str] = ()) -> None:
@@ -77,11 +84,25 @@ def check_tensors(specs: Sequence[TensorSpec], checkpoint: Checkpoint, unused: C
         for name, shape in wanted.items()
         if name in checkpoint.shapes and checkpoint.shapes[name] != shape
     ]
+    cut = [
+        f"{checkpoint.describe(spec.name)} between columns {spec.slices[-1].start} and {spec.slices[-1].stop}, but it "
+        f"packs {columns} at a time"
+        for spec in specs
+        if isinstance(spec.destination, BlockDestination)
+        and spec.name in checkpoint.shapes
+        and (columns := checkpoint.block_columns(spec.name)) is not None
+        and (spec.slices[-1].start % columns or spec.slices[-1].stop % columns)
+    ]
     known = {*wanted, *unused}
     extra = [checkpoint.describe(name) for name in checkpoint.shapes if name not in known and not _is_harmless(name)]
     problems = [
         f"{what}: {_shorten(names)}"
-        for what, names in (("missing", missing), ("of the wrong shape", misshaped), ("not part of the model", extra))
+        for what, names in (
+            ("missing", missing),
+            ("of the wrong shape", misshaped),
+            (_CUT, cut),
+            ("not part of the model", extra),
+        )
         if names
     ]
     if "lm_head.weight" in missing:

@@ -4,7 +4,6 @@ They are compiled without torch's headers, to plain functions over pointers: tha
 ninja nor Python's headers, and the result does not depend on the version of torch.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import logging
@@ -20,14 +19,15 @@ from typing import IO
 
 import torch
 
+from engined.kernels.cpu.compile import compile_library
+from engined.kernels.cpu.tiles import NATIVE
 from engined.process.progress import ProgressReporter, report_nothing
 
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).parent / "source"
 # Contraction to multiply-add is spelled out, because equal results on all paths rest upon it.
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-fPIC", "-shared")
-NATIVE = ("-march=native",)
+FLAGS = ("-std=c++20", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-fPIC")
 _TIMEOUT_SECONDS = 120.0
 _LOCK_TIMEOUT_SECONDS = _TIMEOUT_SECONDS + 10.0
 _POLL_SECONDS = 0.5
@@ -51,8 +51,8 @@ def build(
     """
     report_progress(_PHASE)
     sources = sorted(SOURCE.glob("*.cpp"))
-    command = [compiler, *FLAGS, *machine_flags, *map(str, sources), *_openmp_runtime()]
-    target = cache / f"cpu-{_fingerprint(compiler, command)}.so"
+    command = [compiler, *FLAGS, *machine_flags]
+    target = cache / f"cpu-{_fingerprint(command)}.so"
     if target.exists():
         return target
     cache.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def build(
         _acquire(lock, report_progress)
         if not target.exists():
             started = time.monotonic()
-            _compile(command, target, report_progress)
+            _compile(command, sources, target, report_progress)
             logger.info(
                 "built the CPU kernels in %.1f s, once for this machine: %s", time.monotonic() - started, target
             )
@@ -80,32 +80,16 @@ def _acquire(lock: IO[str], report_progress: ProgressReporter) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _compile(command: list[str], target: Path, report_progress: ProgressReporter) -> None:
+def _compile(compiler: Sequence[str], sources: Sequence[Path], target: Path, report_progress: ProgressReporter) -> None:
     """Compile beside the target and rename: whoever sees the target sees all of it."""
+
+    def report(seconds: float) -> None:
+        report_progress(_PHASE, f"compiling for {seconds:.0f} s, once for this machine")
+
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
         output = Path(folder) / target.name
-        _run([*command, "-o", str(output)], report_progress)
+        compile_library(compiler, sources, _openmp_runtime(), output, timeout=_TIMEOUT_SECONDS, report=report)
         os.replace(output, target)
-
-
-def _run(command: list[str], report_progress: ProgressReporter) -> None:
-    """Run the compiler, and show that it still does. Raises subprocess.SubprocessError."""
-    started = time.monotonic()
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            while (seconds := time.monotonic() - started) < _TIMEOUT_SECONDS:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    _, complaints = process.communicate(timeout=_POLL_SECONDS)
-                    break
-                report_progress(_PHASE, f"compiling for {seconds:.0f} s, once for this machine")
-            else:
-                raise subprocess.TimeoutExpired(command, _TIMEOUT_SECONDS)
-        finally:
-            process.kill()
-    if process.returncode != 0:
-        raise subprocess.CalledProcessError(process.returncode, command, stderr=complaints)
 
 
 def _openmp_runtime() -> list[str]:
@@ -117,14 +101,13 @@ def _openmp_runtime() -> list[str]:
     return [str(path) for path in bundled][:1]
 
 
-def _fingerprint(compiler: str, command: list[str]) -> str:
+def _fingerprint(command: list[str]) -> str:
     """Changes with the sources, the compiler, its flags, and the instructions that this CPU has."""
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.read_bytes())
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=_TIMEOUT_SECONDS)
-    flags = [argument for argument in command if argument.startswith("-")]
-    digest.update(version.stdout + repr((flags, _cpu_description())).encode())
+    version = subprocess.run([command[0], "--version"], capture_output=True, check=True, timeout=_TIMEOUT_SECONDS)
+    digest.update(version.stdout + repr((command[1:], _cpu_description())).encode())
     return digest.hexdigest()[:16]
 
 

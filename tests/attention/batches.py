@@ -37,13 +37,17 @@ class Batch:
         torch.manual_seed(seed)
         self.spec = spec
         self.lengths = sorted(lengths, key=lambda pair: pair[1] != 1)
-        self.keys = [torch.randn(total, spec.num_kv_heads, spec.head_dim) for total, _ in self.lengths]
-        self.values = [torch.randn(total, spec.num_kv_heads, spec.head_dim) for total, _ in self.lengths]
-        self.queries = [torch.randn(new, spec.num_heads, spec.head_dim) for _, new in self.lengths]
+        self.keys = [self._random(total, spec.num_kv_heads) for total, _ in self.lengths]
+        self.values = [self._random(total, spec.num_kv_heads) for total, _ in self.lengths]
+        self.queries = [self._random(new, spec.num_heads) for _, new in self.lengths]
         counts = [-(-total // spec.block_size) for total, _ in self.lengths]
         self.num_blocks = sum(counts) + 3
         ids = iter(torch.randperm(self.num_blocks).tolist())
         self.blocks = [[next(ids) for _ in range(count)] for count in counts]
+
+    def _random(self, num_tokens: int, num_heads: int) -> Tensor:
+        """Floats that the type of the batch can hold."""
+        return torch.randn(num_tokens, num_heads, self.spec.head_dim).to(self.spec.dtype).float()
 
     def metadata(self) -> AttentionMetadata:
         """Of the step that computes the new tokens."""
@@ -72,8 +76,12 @@ class Batch:
         """Fill the cache with the old tokens, then run the layer over the new ones. `stale` is what lies in the slots
         of keys and values that nobody wrote: it must not matter."""
         cache = backend.allocate_kv_cache(self.num_blocks)
-        cache.keys.fill_(stale[0])
-        cache.values.fill_(stale[1])
+        for stored, value in zip((cache.keys, cache.values), stale, strict=True):
+            if self.spec.kv_cache_dtype == torch.int8:
+                # Scales of 3, or not a number.
+                stored.view(torch.uint8).fill_(64 if math.isfinite(value) else 255)
+            else:
+                stored.view(self.spec.kv_cache_dtype).fill_(value)
         layer = Attention()
         layer.bind(backend, cache)
         old = [(0, total - new) for total, new in self.lengths]
@@ -108,7 +116,7 @@ class Batch:
         return torch.cat(parts).to(self.spec.dtype)
 
     def expected(self) -> Tensor:
-        """[num_tokens, num_heads * head_dim]"""
+        """[num_tokens, num_heads * head_dim], computed in float64"""
         rows = []
         for i, (total, new) in enumerate(self.lengths):
             for t in range(new):
@@ -117,9 +125,9 @@ class Batch:
                 for head in range(self.spec.num_heads):
                     kv_head = head * self.spec.num_kv_heads // self.spec.num_heads
                     seen_keys = self.keys[i][first : position + 1, kv_head]
-                    scores = seen_keys @ self.queries[i][t, head] / math.sqrt(self.spec.head_dim)
-                    rows.append(scores.softmax(0) @ self.values[i][first : position + 1, kv_head])
-        return torch.stack(rows).view(-1, self.spec.num_heads * self.spec.head_dim)
+                    scores = seen_keys.double() @ self.queries[i][t, head].double() / math.sqrt(self.spec.head_dim)
+                    rows.append(scores.softmax(0) @ self.values[i][first : position + 1, kv_head].double())
+        return torch.stack(rows).float().view(-1, self.spec.num_heads * self.spec.head_dim)
 
 
 @st.composite

@@ -66,8 +66,17 @@ def test_16_bit_types(dtype: torch.dtype, kv_cache_dtype: torch.dtype) -> None:
     torch.testing.assert_close(output.float(), batch.expected(), rtol=0, atol=0.03)
 
 
-def test_block_bytes() -> None:
-    backend = CpuPagedAttention(replace(SPEC, kv_cache_dtype=torch.bfloat16))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_cache(dtype: torch.dtype) -> None:
+    """Values are about 1, and int8 rounds the largest of a head, about 2, by 0.01: keys and values."""
+    batch = Batch(replace(SPEC, dtype=dtype, kv_cache_dtype=torch.int8), [(40, 1), (9, 1), (20, 20), (33, 6)])
+    output = batch.run(CpuPagedAttention(batch.spec))
+    torch.testing.assert_close(output.float(), batch.expected(), rtol=0, atol=0.06)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+def test_block_bytes(dtype: torch.dtype) -> None:
+    backend = CpuPagedAttention(replace(SPEC, kv_cache_dtype=dtype))
     cache = backend.allocate_kv_cache(5)
     assert backend.kv_block_bytes * 5 == cache.keys.nbytes + cache.values.nbytes
 

@@ -5,11 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from engined.kernels.cpu.build import NATIVE, build, find_compiler
+from engined.config.resources import cpu_flags
+from engined.kernels.cpu.build import build, find_compiler
 from engined.kernels.cpu.library import CpuKernels
+from engined.kernels.cpu.tiles import WITHOUT_TILES, machine_flags, request_tiles
 
 CAPABILITY = torch.backends.cpu.get_cpu_capability()
-MACHINES = {"native": NATIVE}
+MACHINES = {"native": machine_flags()}
+if request_tiles():
+    MACHINES |= {"without-tiles": WITHOUT_TILES}
+if "avx512_bf16" in cpu_flags():
+    MACHINES |= {"without-bfloat16": (*WITHOUT_TILES, "-mno-avx512bf16")}
+if "avx_vnni" in cpu_flags():
+    MACHINES |= {"vnni-256": ("-march=x86-64-v3", "-mavxvnni")}
 if torch.backends.mkldnn.is_available() and CAPABILITY in ("AVX2", "AVX512"):
     MACHINES |= {
         "sse2": ("-march=x86-64",),

@@ -53,10 +53,60 @@ def test_any_batch(
     torch.testing.assert_close(run(batch, kernels), batch.expected(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 24])
-def test_bits_do_not_depend_on_batch_or_chunk(kernels: CpuKernels, window: int | None) -> None:
-    spec = replace(KERNEL_SPEC, sliding_window=window)
-    batch = Batch(spec, [(200, 1), (17, 1), (150, 150), (90, 40), (64, 64)])
+# Of queries and of the cache, with the error that they may have: values are about 1, so bfloat16 rounds by 0.004, and
+# int8, whose scale is that of the largest of a head, by 0.015, in keys and in values.
+TYPES = {
+    "float32": (torch.float32, torch.float32, 1e-5),
+    "bfloat16": (torch.bfloat16, torch.bfloat16, 0.02),
+    "bfloat16-int8": (torch.bfloat16, torch.int8, 0.06),
+    "float32-int8": (torch.float32, torch.int8, 0.06),
+}
+
+
+@pytest.fixture(params=list(TYPES))
+def types(request: pytest.FixtureRequest) -> tuple[torch.dtype, torch.dtype, float]:
+    return TYPES[request.param]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=batch_lengths(),
+    window=st.none() | st.integers(1, 45),
+    heads=st.sampled_from([(1, 1), (6, 2), (9, 3), (8, 1), (24, 1)]),
+    head_dim=st.sampled_from([16, 48, 64, 80, 96, 112, 128, 256]),
+    block_size=st.sampled_from([16, 32, 48]),
+    kv_cache_dtype=st.sampled_from([torch.bfloat16, torch.int8]),
+)
+def test_any_batch_of_bfloat16(
+    kernels: CpuKernels,
+    lengths: list[tuple[int, int]],
+    window: int | None,
+    heads: tuple[int, int],
+    head_dim: int,
+    block_size: int,
+    kv_cache_dtype: torch.dtype,
+) -> None:
+    spec = replace(
+        SPEC,
+        dtype=torch.bfloat16,
+        kv_cache_dtype=kv_cache_dtype,
+        num_heads=heads[0],
+        num_kv_heads=heads[1],
+        sliding_window=window,
+        head_dim=head_dim,
+        block_size=block_size,
+    )
+    batch = Batch(spec, lengths)
+    tolerance = 0.02 if kv_cache_dtype == torch.bfloat16 else 0.06
+    torch.testing.assert_close(run(batch, kernels).float(), batch.expected(), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("window", [None, 24, 600])
+def test_bits_do_not_depend_on_batch_or_chunk(
+    kernels: CpuKernels, types: tuple[torch.dtype, torch.dtype, float], window: int | None
+) -> None:
+    spec = replace(KERNEL_SPEC, dtype=types[0], kv_cache_dtype=types[1], sliding_window=window)
+    batch = Batch(spec, [(200, 1), (17, 1), (700, 1), (150, 150), (90, 40), (64, 64), (1050, 60)])
     together = run(batch, kernels).split([new for _, new in batch.lengths])
     for i, rows in enumerate(together):
         assert torch.equal(run(batch.alone(i), kernels), rows)
@@ -66,14 +116,31 @@ def test_bits_do_not_depend_on_batch_or_chunk(kernels: CpuKernels, window: int |
             assert torch.equal(rows[-len(fewer) :], fewer)
 
 
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_bits_do_not_depend_on_the_number_of_threads(
+    kernels: CpuKernels, types: tuple[torch.dtype, torch.dtype, float], num_threads: int
+) -> None:
+    """Threads share the contexts that are long beside the others."""
+    spec = replace(KERNEL_SPEC, dtype=types[0], kv_cache_dtype=types[1])
+    batch = Batch(spec, [(3000, 1), (40, 1), (1400, 5)])
+    expected = run(batch, kernels)
+    torch.set_num_threads(num_threads)
+    try:
+        assert torch.equal(run(batch, kernels), expected)
+    finally:
+        torch.set_num_threads(1)
+
+
 @pytest.mark.parametrize("stale", [torch.nan, torch.inf, -torch.inf])
-def test_what_nobody_wrote_does_not_matter(kernels: CpuKernels, stale: float) -> None:
-    batch = Batch(KERNEL_SPEC, [(5, 1), (40, 23), (17, 17)])
+def test_what_nobody_wrote_does_not_matter(
+    kernels: CpuKernels, types: tuple[torch.dtype, torch.dtype, float], stale: float
+) -> None:
+    batch = Batch(replace(KERNEL_SPEC, dtype=types[0], kv_cache_dtype=types[1]), [(5, 1), (40, 23), (17, 17)])
     assert torch.equal(run(batch, kernels, stale=(stale, stale)), run(batch, kernels))
 
 
-def test_a_broken_request_stays_alone(kernels: CpuKernels) -> None:
-    batch = Batch(KERNEL_SPEC, [(30, 1), (30, 1)])
+def test_a_broken_request_stays_alone(kernels: CpuKernels, types: tuple[torch.dtype, torch.dtype, float]) -> None:
+    batch = Batch(replace(KERNEL_SPEC, dtype=types[0], kv_cache_dtype=types[1]), [(30, 1), (30, 1)])
     expected = run(batch, kernels)
     batch.keys[0][3, 0] = torch.nan
     result = run(batch, kernels)
@@ -88,19 +155,38 @@ def test_large_scores(kernels: CpuKernels) -> None:
     torch.testing.assert_close(run(batch, kernels), batch.expected(), rtol=0, atol=1e-3)
 
 
-def test_long_context(kernels: CpuKernels) -> None:
-    batch = Batch(replace(KERNEL_SPEC, num_heads=2, num_kv_heads=1), [(5000, 1), (2100, 3)])
-    torch.testing.assert_close(run(batch, kernels), batch.expected(), rtol=0, atol=1e-5)
+def test_long_context(kernels: CpuKernels, types: tuple[torch.dtype, torch.dtype, float]) -> None:
+    dtype, kv_cache_dtype, tolerance = types
+    spec = replace(KERNEL_SPEC, dtype=dtype, kv_cache_dtype=kv_cache_dtype, num_heads=2, num_kv_heads=1)
+    batch = Batch(spec, [(5000, 1), (2100, 3)])
+    torch.testing.assert_close(run(batch, kernels).float(), batch.expected(), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("kv_cache_dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_types(kernels: CpuKernels, dtype: torch.dtype, kv_cache_dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache_dtype"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
+def test_mixed_types(kernels: CpuKernels, dtype: torch.dtype, kv_cache_dtype: torch.dtype) -> None:
     spec = replace(KERNEL_SPEC, dtype=dtype, kv_cache_dtype=kv_cache_dtype)
     batch = Batch(spec, [(40, 1), (9, 1), (20, 20), (33, 6)])
     output = run(batch, kernels)
     assert output.dtype == dtype
     torch.testing.assert_close(output.float(), batch.expected(), rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_block_bytes(kernels: CpuKernels, dtype: torch.dtype) -> None:
+    backend = CpuKernelAttention(replace(KERNEL_SPEC, kv_cache_dtype=dtype), kernels)
+    cache = backend.allocate_kv_cache(5)
+    assert backend.kv_block_bytes * 5 == cache.keys.nbytes + cache.values.nbytes
+
+
+def test_zeroed_blocks_are_whole_blocks(kernels: CpuKernels) -> None:
+    cache = CpuKernelAttention(KERNEL_SPEC, kernels).allocate_kv_cache(3)
+    cache.keys.fill_(1)
+    cache.values.fill_(1)
+    cache.zero_blocks([1])
+    for stored in (cache.keys, cache.values):
+        assert [stored[:, block].max().item() for block in range(3)] == [1, 0, 1]
 
 
 def test_selection(kernels: CpuKernels) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import logging
+import re
 import stat
 import subprocess
 import sys
@@ -72,7 +73,8 @@ def test_a_build_shows_signs_of_life(tmp_path: Path) -> None:
     """While the compiler runs, and while another process holds the lock: a stuck build is one that is silent."""
     fake = tmp_path / "compiler"
     fake.write_text(
-        '#!/bin/sh\nfor last; do :; done\ncase "$1" in --version) echo 1;; *) sleep 1.25; echo > "$last";; esac\n'
+        "#!/bin/sh\nfor last; do :; done\n"
+        'case "$*" in --version) echo 1;; *" -c "*) echo > "$last";; *) sleep 1.25; echo > "$last";; esac\n'
     )
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     reports: list[tuple[str, str]] = []
@@ -86,5 +88,5 @@ def test_a_build_shows_signs_of_life(tmp_path: Path) -> None:
     assert {phase for phase, _ in reports} == {"preparing the CPU kernels"}
     details = [detail for _, detail in reports]
     assert details[:2] == ["", "another process compiles them"]
-    assert details[-1] == "compiling for 1 s, once for this machine"
-    assert sum(detail.startswith("compiling") for detail in details) == 2
+    assert re.fullmatch(r"compiling for \d+ s, once for this machine", details[-1])
+    assert sum(detail.startswith("compiling") for detail in details) >= 2
