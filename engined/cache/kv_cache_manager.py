@@ -12,18 +12,16 @@ from engined.cache.block_pool import BlockPool
 class BlockTable:
     """The blocks of one request, in the order of its tokens. Changed by the KVCacheManager only."""
 
-    __slots__ = ("block_ids", "num_slots", "num_published_tokens")
+    __slots__ = ("block_ids", "num_published_tokens")
 
-    def __init__(self, block_ids: list[int], num_slots: int, num_published_tokens: int) -> None:
+    def __init__(self, block_ids: list[int], num_published_tokens: int) -> None:
         self.block_ids = block_ids
-        self.num_slots = num_slots
-        """Tokens for which there is room."""
         self.num_published_tokens = num_published_tokens
         """Tokens in blocks that are in the prefix cache, or equal to one that is."""
 
 
 class CacheableRequest(Protocol):
-    """What the cache reads of a request, and the block table, which it writes."""
+    """What the cache reads of a request, and the last two, which it writes."""
 
     request_id: str
     token_ids: list[int]
@@ -33,6 +31,8 @@ class CacheableRequest(Protocol):
     """None when there is no prefix cache."""
     block_table: BlockTable | None
     """None while the request holds nothing."""
+    num_slots: int
+    """Tokens for which its blocks have room."""
 
 
 class KVCacheManager:
@@ -74,7 +74,8 @@ class KVCacheManager:
         pool.share(prefix)  # before allocate, which could take these very blocks
         block_ids = prefix + pool.allocate(num_new_blocks)
         num_cached_tokens = len(prefix) * self.block_size
-        request.block_table = BlockTable(block_ids, len(block_ids) * self.block_size, num_cached_tokens)
+        request.block_table = BlockTable(block_ids, num_cached_tokens)
+        request.num_slots = len(block_ids) * self.block_size
         return num_cached_tokens
 
     def allocate_slots(self, request: CacheableRequest, num_new_tokens: int) -> list[int] | None:
@@ -85,14 +86,14 @@ class KVCacheManager:
         table = request.block_table
         assert table is not None, f"request {request.request_id} was never given its first blocks"
         num_tokens = request.num_computed_tokens + num_new_tokens
-        if num_tokens <= table.num_slots:
+        if num_tokens <= request.num_slots:
             return []
         num_new_blocks = self._num_blocks_for(num_tokens) - len(table.block_ids)
         if num_new_blocks > self._pool.num_free:
             return None
         new_block_ids = self._pool.allocate(num_new_blocks)
         table.block_ids += new_block_ids
-        table.num_slots = len(table.block_ids) * self.block_size
+        request.num_slots = len(table.block_ids) * self.block_size
         return new_block_ids
 
     def publish_computed_blocks(self, request: CacheableRequest) -> None:
@@ -125,6 +126,7 @@ class KVCacheManager:
                 if self._pool.reference_count(block_id) == 1:
                     self._damaged_block_ids.append(block_id)
         request.block_table = None
+        request.num_slots = 0
         # The end of a sequence goes first: fewer prompts can use it than its beginning.
         self._pool.free(reversed(table.block_ids))
 

@@ -46,6 +46,7 @@ from engined.frontend.routes.tokens import TokenRoutes
 from engined.frontend.serving.build import build_serving_context
 from engined.frontend.serving.context import ServingContext
 from engined.process.board import DaemonState, serving_state
+from engined.trace.tracer import NO_TRACER, Tracer
 
 MAX_BATCH_LINES_UNDER_WAY = 256
 
@@ -68,6 +69,7 @@ def build_frontend(
     model_info: ModelInfo,
     engine_socket: str,
     read_state: Callable[[], DaemonState] = serving_state,
+    tracer: Tracer = NO_TRACER,
 ) -> Frontend:
     """Load the tokenizer and the chat template and wire everything up. `read_state` tells how the daemon is doing.
 
@@ -75,7 +77,7 @@ def build_frontend(
     """
     access = AccessControl(config.server)
     metrics = Metrics()
-    context = build_serving_context(config, model_info, metrics, engine_socket, read_state)
+    context = build_serving_context(config, model_info, metrics, engine_socket, read_state, tracer)
     lifecycle = Lifecycle(context.engine, read_state)
     server = config.server
     pressure = Pressure(

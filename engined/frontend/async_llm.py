@@ -23,10 +23,14 @@ from engined.frontend.output.output_processor import OutputProcessor
 from engined.frontend.output.request_state import OutputOptions
 from engined.process.board import DaemonState, serving_state
 from engined.protocol.engine import EngineCoreRequest, EngineReady, FinishReason
+from engined.trace.tracer import NO_TRACER, Tracer
 
 logger = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.5
+MAX_MERGE_SECONDS = 0.05
+"""While frames come faster than they are handled, consumers are woken so rarely: what several steps bring for a stream
+leaves in one event, which costs little more than that of one step."""
 PROVING = "the engine is loaded and answers its first request"
 
 
@@ -39,8 +43,11 @@ class AsyncLLM:
         output_processor: OutputProcessor,
         canary: EngineCoreRequest,
         read_state: Callable[[], DaemonState] = serving_state,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """`canary` is the first request that each engine gets; `read_state` tells how the daemon is doing."""
+        self.tracer = tracer
+        self._track = tracer.track("engine outputs")
         self._client = client
         self._output_processor = output_processor
         self._canary = canary
@@ -131,9 +138,22 @@ class AsyncLLM:
 
     async def run_connected(self) -> None:
         """Hand out outputs until the engine dies, which raises EngineDeadError; what is open stays open."""
-        async for outputs in self._client.outputs():
-            faults.point("task.outputs")
-            self._client.abort_requests(await self._output_processor.process_outputs(outputs))
+        last_delivery = time.monotonic()
+        try:
+            async for outputs in self._client.outputs():
+                faults.point("task.outputs")
+                with self._track.span("detokenize"):
+                    self._client.abort_requests(await self._output_processor.process_outputs(outputs))
+                is_behind = self._client.is_behind
+                now = time.monotonic()
+                if is_behind and now - last_delivery < MAX_MERGE_SECONDS:
+                    continue
+                self._output_processor.deliver()
+                last_delivery = now
+                if is_behind:
+                    await asyncio.sleep(0)  # the next frame is taken without waiting, and consumers want their turn
+        finally:
+            self._output_processor.deliver()
 
     @asynccontextmanager
     async def generate(

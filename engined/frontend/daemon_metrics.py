@@ -35,6 +35,12 @@ class DaemonCollector(Collector):
             "Tokens that grammars forced, without a forward each.",
             self._metrics.stats.num_forced_tokens,
         )
+        yield _gauge(
+            "max_step_tokens",
+            "Tokens that the last step could hold: fewer where prompts come in beside running streams.",
+            {},
+            self._metrics.stats.max_step_tokens,
+        )
         yield _counter("log_lines_dropped", "Lines that this process could not write to its log.", log.num_dropped())
         yield self._http_requests()
 

@@ -21,6 +21,7 @@ from engined.protocol.engine import (
     UtilityCall,
     UtilityResult,
 )
+from engined.trace.tracer import NO_TRACK, Track
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ LOADING = "the engine is loading the model"
 class EngineClient:
     """The link to one core. `ready` holds what the core reported; while it is None, `unready_reason` says why."""
 
-    def __init__(self, socket_path: str) -> None:
+    def __init__(self, socket_path: str, track: Track = NO_TRACK) -> None:
+        self._track = track
         self.ready: EngineReady | None = None
         self.unready_reason = LOADING
         self.is_proven = True
@@ -70,13 +72,20 @@ class EngineClient:
             self.ready.dtype,
         )
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether frames have come that nobody has taken yet."""
+        return self._channel is not None and self._channel.num_queued > 0
+
     async def outputs(self) -> AsyncIterator[EngineCoreOutputs]:
         """The outputs of the core, a frame at a time, until it dies: then EngineDeadError with the cause."""
         assert self._channel is not None
         try:
             while (frame := await self._channel.receive()) is not None:
                 if frame.type is MessageType.OUTPUTS:
-                    yield codec.decode(frame.payload, EngineCoreOutputs)
+                    with self._track.span("receive"):
+                        outputs = codec.decode(frame.payload, EngineCoreOutputs)
+                    yield outputs
                 else:
                     self._handle_rare_frame(frame)
             raise EngineDeadError("the engine core closed its link without a reason")

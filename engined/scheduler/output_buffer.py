@@ -12,11 +12,16 @@ class OutputBuffer:
     def __init__(self) -> None:
         self._outputs: dict[int, EngineCoreOutputs] = {}
 
+    def of_client(self, client_index: int) -> EngineCoreOutputs:
+        """What a client will be told, to append to."""
+        outputs = self._outputs.get(client_index)
+        if outputs is None:
+            outputs = self._outputs[client_index] = EngineCoreOutputs()
+        return outputs
+
     def add_tokens(self, request: Request, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> None:
         """Report generated tokens; at most once a step for each request."""
-        outputs = self._outputs.get(request.client_index)
-        if outputs is None or request.pending_start is not None:
-            outputs = self._outputs_for(request)
+        outputs = self._outputs_for(request)
         outputs.request_ids.append(request.request_id)
         outputs.new_token_ids.append(token_ids)
         if logprobs is not None:
@@ -48,9 +53,7 @@ class OutputBuffer:
         return taken
 
     def _outputs_for(self, request: Request) -> EngineCoreOutputs:
-        outputs = self._outputs.get(request.client_index)
-        if outputs is None:
-            outputs = self._outputs[request.client_index] = EngineCoreOutputs()
+        outputs = self.of_client(request.client_index)
         if request.pending_start is not None:
             outputs.started[request.request_id] = request.pending_start
             request.pending_start = None

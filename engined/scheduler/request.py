@@ -26,12 +26,14 @@ class Request:
 
     __slots__ = (
         "arrival_time",
+        "attention_at",
         "block_hashes",
         "block_table",
         "client_index",
         "grammar",
         "reasoning",
         "is_background",
+        "is_plain",
         "jumps_forward",
         "matcher",
         "max_num_tokens",
@@ -40,6 +42,7 @@ class Request:
         "num_preemptions",
         "num_prompt_logprobs_sent",
         "num_prompt_tokens",
+        "num_slots",
         "pending_start",
         "pooling",
         "priority",
@@ -87,6 +90,7 @@ class Request:
         if self.block_hashes is not None:
             self.block_hashes.extend(self.token_ids)
         self.block_table: BlockTable | None = None
+        self.num_slots = 0
 
         self.tenant = message.tenant
         self.tenant_weight = message.tenant_weight
@@ -101,6 +105,19 @@ class Request:
             and not self.sampling.bad_words_ids
         )
         """Whether tokens that the grammar forces are taken without asking the model, which has no say in them."""
+
+        self.is_plain = (
+            self.pooling is None
+            and self.grammar is None
+            and self.reasoning is None
+            and self.sampling.logprobs is None
+            and self.sampling.prompt_logprobs is None
+        )
+        """Whether its results are tokens, and nothing else."""
+        self.attention_at = 0
+        """While it has fewer tokens than this, a step adds one to them, unless that is a stop token, and does nothing
+        else with the request; then its sequence ends. 0 for one that does not run, or that needs more in every step.
+        Set by the ResultIntake."""
 
         self.sort_key: tuple[float, ...] = ()
         """Place in the order of the scheduling policy; set by the RequestQueue."""

@@ -230,6 +230,7 @@ async def test_status(start_frontend: StartFrontend) -> None:
         "pid": 1,
         "version": "",
         "dtype": "float32",
+        "quantization": "none",
         "kv_cache_dtype": "float32",
         "num_kv_blocks": 64,
         "block_size": 16,

@@ -47,6 +47,8 @@ async def test_child_process_serves_and_drains(
     try:
         async with asyncio.timeout(60), aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client:
             await engine.send_ready()
+            while (await client.get("http://engined/readyz")).status != 200:
+                await asyncio.sleep(0.01)
             body = {"messages": [{"role": "user", "content": "hi"}]}
             async with client.post("http://engined/v1/chat/completions", json=body) as response:
                 answer = await response.json()

@@ -49,7 +49,7 @@ class FakeEngine:
         enable_prefix_caching: bool = True,
         **config: Any,
     ) -> None:
-        self.config = SchedulerConfig(**config)
+        self.config = SchedulerConfig(**{"max_step_ms": 0.0, **config})
         self.num_blocks = num_blocks
         self.max_sequence_len = min(max_model_len, num_blocks * block_size)
         self.cache = KVCacheManager(num_blocks, block_size, enable_prefix_caching, b"secret")
@@ -100,6 +100,7 @@ class FakeEngine:
         plan = self.scheduler.schedule()
         self._check_plan(plan, running_before)
         result = self.worker.execute(plan, self.scheduler.grammar_masks(plan), errors)
+        self.scheduler.publish_output()
         if in_flight is not None:
             in_flight()
         self.receive(self.scheduler.update_from_output(plan, result))
@@ -117,7 +118,7 @@ class FakeEngine:
     @property
     def running(self) -> list[str]:
         """Ids of the running requests, in order."""
-        return [request.request_id for request in self.scheduler._running]
+        return [request.request_id for request in self.scheduler._roster.running]
 
     def receive(self, outputs_of_client: dict[int, EngineCoreOutputs]) -> None:
         """Take outputs as the frontends do."""
@@ -170,7 +171,7 @@ class FakeEngine:
 
     def _check_plan(self, plan: SchedulerOutput, running_before: list[str]) -> None:
         num_scheduled = plan.num_scheduled_tokens
-        assert 1 <= plan.num_tokens <= self.config.max_num_batched_tokens
+        assert 1 <= plan.num_tokens <= self.scheduler.stats().max_step_tokens <= self.config.max_num_batched_tokens
         assert len(num_scheduled) <= self.config.max_num_seqs
         assert max(num_scheduled.values()) <= (self.config.long_prefill_token_threshold or plan.num_tokens)
         # No running request skips a step, except by preemption; and then only better ones enter.
@@ -190,7 +191,7 @@ class FakeEngine:
 
     def _check_background(self, plan: SchedulerOutput) -> None:
         """Beside a request that waits, background requests get what it could not use: no seat, no block, no token."""
-        waiting = [request.request_id for request in self.scheduler._waiting._requests]
+        waiting = [request.request_id for request in self.scheduler._roster.waiting._requests]
         if self.background(waiting) != waiting and (background := self.background(self.running)):
             assert all(plan.num_scheduled_tokens[request_id] == 1 for request_id in background)
-            assert plan.num_tokens == self.config.max_num_batched_tokens
+            assert plan.num_tokens == self.scheduler.stats().max_step_tokens

@@ -55,6 +55,7 @@ class FakeWorker:
         """Filled by the test too: who has a grammar."""
         self._block_size = block_size
         self._store: dict[Slot, int] = {}
+        self._last_request_ids: list[str] = []
 
     def execute(
         self, plan: SchedulerOutput, masks: GrammarMasks | None = None, errors: dict[str, str] | None = None
@@ -63,17 +64,21 @@ class FakeWorker:
         allowed = {} if masks is None else unpack(masks)
         self._apply(plan)
         assert plan.num_tokens == sum(plan.num_scheduled_tokens.values())
+        if plan.is_repeat:
+            assert list(plan.num_scheduled_tokens) == self._last_request_ids
+            assert set(plan.num_scheduled_tokens.values()) == {1}
+        self._last_request_ids = list(plan.num_scheduled_tokens)
         starts = {request_id: self.requests[request_id].num_computed_tokens for request_id in plan.num_scheduled_tokens}
         for request_id, num_tokens in plan.num_scheduled_tokens.items():
             self._write(request_id, num_tokens)
         for request_id in plan.num_scheduled_tokens:
             self._check_reads(self.requests[request_id])
         result = ModelRunnerOutput(errors=dict(errors or {}))
-        for request_id, start in starts.items():
+        for request_id in sorted(starts, key=lambda request_id: plan.num_scheduled_tokens[request_id] > 1):
             if request_id in result.errors:
-                self._spoil(request_id)
+                self._spoil(request_id, result)
             else:
-                self._sample(request_id, start, result, allowed.get(request_id))
+                self._sample(request_id, starts[request_id], result, allowed.get(request_id))
         return result
 
     def _apply(self, plan: SchedulerOutput) -> None:
@@ -109,9 +114,13 @@ class FakeWorker:
             slot = request.block_ids[position // self._block_size], position % self._block_size
             assert self._store.get(slot) == request.content(position), f"wrong KV entry at position {position}"
 
-    def _spoil(self, request_id: str) -> None:
+    def _spoil(self, request_id: str, result: ModelRunnerOutput) -> None:
+        request = self.requests[request_id]
+        if request.num_computed_tokens == len(request.token_ids):  # its token means nothing
+            result.request_ids.append(request_id)
+            result.sampled_token_ids.append([0])
         others = {block_id for key, other in self.requests.items() if key != request_id for block_id in other.block_ids}
-        for block_id in set(self.requests[request_id].block_ids) - others:
+        for block_id in set(request.block_ids) - others:
             for offset in range(self._block_size):
                 self._store.pop((block_id, offset), None)
 

@@ -359,7 +359,9 @@ def test_an_id_used_twice_harms_nobody_else() -> None:
     engine.scheduler.add_request(Request(again, 2, None))
     outputs = engine.scheduler.take_pending_outputs()
     assert {client: list(output.finished) for client, output in outputs.items()} == {1: ["twice"], 2: ["twice"]}
-    assert "twice" in str(outputs[1].finished["twice"].error) and first.request_id not in engine.scheduler._requests
+    assert (
+        "twice" in str(outputs[1].finished["twice"].error) and first.request_id not in engine.scheduler._roster.requests
+    )
     engine.run()
     assert reason(engine, "other") is FinishReason.LENGTH
 
@@ -371,6 +373,32 @@ def test_tokens_after_a_stop_are_cut() -> None:
     result = ModelRunnerOutput(request_ids=["a"], sampled_token_ids=[[5, 7, 5]])
     (outputs,) = engine.scheduler.update_from_output(plan, result).values()
     assert outputs.new_token_ids == [[5, 7]] and outputs.finished["a"].stop_token_id == 7
+
+
+def test_steps_repeat_until_somebody_changes() -> None:
+    engine = FakeEngine(block_size=4)
+    for name, max_tokens in (("a", 30), ("b", 12)):
+        engine.add(name, [3], max_tokens=max_tokens)
+    plans = [engine.step() for _ in range(30)]
+    repeats = [plan.is_repeat for plan in plans]
+    # One step to begin, two to see that nothing changes; the same after the end of b, which is no repeat itself.
+    assert repeats == [False] * 3 + [True] * 8 + [False] * 3 + [True] * 15 + [False]
+    assert any(plan.is_repeat and plan.new_block_ids for plan in plans)
+    assert not engine.scheduler.has_work()
+
+
+def test_an_abort_in_flight_ends_the_repetition() -> None:
+    engine = FakeEngine()
+    engine.add("a", [3], max_tokens=30)
+    engine.add("b", [3], max_tokens=30)
+    for _ in range(6):
+        plan = engine.step()
+    assert plan.is_repeat
+    assert engine.step(in_flight=lambda: engine.scheduler.abort_requests(["a"])).is_repeat
+    plan = engine.step()
+    assert not plan.is_repeat and plan.num_scheduled_tokens == {"b": 1} and plan.removed_request_ids == ["a"]
+    engine.run()
+    assert reason(engine, "b") is FinishReason.LENGTH
 
 
 def test_statistics_describe_the_state_after_the_step() -> None:
@@ -409,4 +437,4 @@ def test_ten_thousand_steps_under_pressure(policy: str) -> None:
     stats = engine.scheduler.stats()
     assert all(record.finished is not None for record in engine.records.values())
     assert stats.num_preemptions > 100 and stats.prefix_cache_hits > 1000 and stats.kv_cache_usage == 0.0
-    assert engine.worker.requests.keys() <= {*engine.scheduler._removed_request_ids}
+    assert engine.worker.requests.keys() <= {*engine.scheduler._roster._removed_request_ids}

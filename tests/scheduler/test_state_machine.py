@@ -1,11 +1,13 @@
 """Random lives of many requests in a small cache, checked by a fake worker at every step, and against each alone."""
 
+from itertools import cycle
 from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engined.scheduler.step_budget import StepBudget
 from tests.scheduler.engine import FakeEngine
 from tests.scheduler.toy_grammar import FAULTY, TOY, VOCAB_SIZE
 
@@ -42,6 +44,17 @@ REQUEST = {
 }
 
 
+class AnyBudget(StepBudget):
+    """Lets in as many tokens beside those that run as were drawn, in turn: what is learned may be anything."""
+
+    def __init__(self, nums_prompt_tokens: list[int]) -> None:
+        super().__init__(None)
+        self._nums_prompt_tokens = cycle(nums_prompt_tokens)
+
+    def num_tokens(self, num_running: int, context: int) -> int:
+        return num_running + next(self._nums_prompt_tokens)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Adds, aborts, errors and steps in any order."""
 
@@ -57,16 +70,19 @@ class SchedulerMachine(RuleBasedStateMachine):
                 "long_prefill_token_threshold": st.sampled_from([0, 0, 1, 3]),
                 "scheduling_policy": st.sampled_from(["fcfs", "priority"]),
             }
-        )
+        ),
+        budgets=st.none() | st.lists(st.integers(0, 9), min_size=1, max_size=4),
     )
-    def start(self, config: dict[str, Any]) -> None:
+    def start(self, config: dict[str, Any], budgets: list[int] | None) -> None:
         self.engine = FakeEngine(**config)
+        if budgets is not None:
+            self.engine.scheduler._planner._budget = AnyBudget(budgets)
         self.config = config
         self.num_added = 0
 
     @property
     def live(self) -> list[str]:
-        return list(self.engine.scheduler._requests)
+        return list(self.engine.scheduler._roster.requests)
 
     @rule(requests=st.lists(st.fixed_dictionaries(REQUEST), min_size=1, max_size=6))
     def add(self, requests: list[dict[str, Any]]) -> None:
@@ -116,7 +132,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def drain(self) -> None:
         """Nothing starves: without new requests everything ends, within the bound that the scheduler promises."""
         engine = self.engine
-        in_order = sorted(engine.scheduler._requests.values(), key=lambda request: request.sort_key)
+        in_order = sorted(engine.scheduler._roster.requests.values(), key=lambda request: request.sort_key)
         num_steps = 0
         deadlines = {}
         for request in in_order:
@@ -141,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def every_block_is_accounted_for(self) -> None:
         pool = self.engine.cache._pool
-        tables = [request.block_table for request in self.engine.scheduler._requests.values()]
+        tables = [request.block_table for request in self.engine.scheduler._roster.requests.values()]
         held = [block_id for table in tables if table is not None for block_id in table.block_ids]
         free = list(pool.free_block_ids())
         assert len(free) == len(set(free)) == pool.num_free
@@ -155,13 +171,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         stats = scheduler.stats()
         assert stats.num_running + stats.num_waiting == len(self.live)
         assert stats.num_running <= self.config["max_num_seqs"]
-        for request in scheduler._waiting._requests:
+        for request in scheduler._roster.waiting._requests:
             assert request.num_computed_tokens == 0 and request.block_table is None
-        keys = [request.sort_key for request in scheduler._running]
+        keys = [request.sort_key for request in scheduler._roster.running]
         assert keys == sorted(keys)
         if self.config["scheduling_policy"] == "fcfs":
             most = self.config["num_blocks"].bit_length()
-            others = [request for request in scheduler._requests.values() if not request.is_background]
+            others = [request for request in scheduler._roster.requests.values() if not request.is_background]
             assert all(request.num_preemptions <= most for request in others)
 
     def teardown(self) -> None:

@@ -57,6 +57,7 @@ class EngineFacts(Struct, kw_only=True):
     pid: int
     version: str
     dtype: str
+    quantization: str
     kv_cache_dtype: str
     num_kv_blocks: int
     block_size: int

@@ -23,7 +23,7 @@ from engined.protocol.engine import EngineCoreOutputs, EngineCoreRequest, Finish
 logger = logging.getLogger(__name__)
 
 OUTPUTS_PER_CHUNK = 128
-"""Requests handled before the event loop gets its turn, so that one frame cannot stall the HTTP side."""
+"""Requests handled before the event loop gets its turn, so that frames cannot stall the HTTP side."""
 
 
 class OutputProcessor:
@@ -33,6 +33,9 @@ class OutputProcessor:
         self._backend = backend
         self._metrics = metrics
         self._states: dict[str, RequestState] = {}
+        self._to_wake: dict[RequestOutputCollector, None] = {}
+        """What was put since the last delivery, in order."""
+        self._num_since_pause = 0
         self.backlog = Backlog()
         """Those that have not begun."""
 
@@ -54,20 +57,38 @@ class OutputProcessor:
         return state
 
     async def process_outputs(self, outputs: EngineCoreOutputs) -> list[str]:
-        """Take one frame; the ids that a stop string ended, which the engine must abort."""
+        """Take one frame; the ids that a stop string ended, which the engine must abort.
+
+        Consumers are not woken before `deliver`: what several frames bring for one of them is merged until then.
+        """
         if outputs.stats is not None:
             self._metrics.update_scheduler_stats(outputs.stats)
-        token_ids = dict(zip(outputs.request_ids, outputs.new_token_ids, strict=True))
-        now = time.monotonic()
+        states, now = self._states, time.monotonic()
         to_abort: list[str] = []
-        request_ids = dict.fromkeys(chain(token_ids, outputs.started, outputs.prompt_logprobs, outputs.finished))
-        for count, request_id in enumerate(request_ids, start=1):
-            state = self._states.get(request_id)
-            if state is not None and self._try_update(state, token_ids.get(request_id, []), outputs, now):
+        others: dict[str, list[int]] = {}
+        for request_id in chain(outputs.started, outputs.prompt_logprobs, outputs.finished):
+            others[request_id] = []
+        for request_id, token_ids in zip(outputs.request_ids, outputs.new_token_ids, strict=True):
+            state = states.get(request_id)
+            if state is None or not state.is_plain or request_id in others:
+                others[request_id] = token_ids
+            elif self._take_text(state, token_ids, now):
                 to_abort.append(request_id)
-            if count % OUTPUTS_PER_CHUNK == 0:
+            if self._is_pause_due():
+                await asyncio.sleep(0)
+        for request_id, token_ids in others.items():
+            state = states.get(request_id)
+            if state is not None and self._try_update(state, token_ids, outputs, now):
+                to_abort.append(request_id)
+            if self._is_pause_due():
                 await asyncio.sleep(0)
         return to_abort
+
+    def deliver(self) -> None:
+        """Wake the consumers of what was processed since the last time."""
+        for collector in self._to_wake:
+            collector.wake()
+        self._to_wake.clear()
 
     def note_request_over(self, sequences: Sequence[RequestState]) -> None:
         """All sequences of one request, of which none runs any more, for the metrics."""
@@ -104,15 +125,36 @@ class OutputProcessor:
             self._end(state, FinishReason.ERROR.value)
         self._metrics.update_scheduler_stats(EMPTY_STATS)
 
+    def _take_text(self, state: RequestState, token_ids: list[int], now: float) -> bool:
+        """The short way: tokens of a plain sequence that goes on, and nothing else. Whether it must be aborted."""
+        try:
+            faults.point("request.output")
+            collector = state.collector
+            collector.add_text(state.index, state.take_text(token_ids), token_ids)
+            self._to_wake[collector] = None
+            self._observe_tokens(state, len(token_ids), now)
+            return collector.is_overfull and self._give_up(state)
+        except Exception as error:  # the boundary of this request: its neighbours are in the same frame
+            return self._fail_internally(state, error)
+
+    def _is_pause_due(self) -> bool:
+        """Whether the event loop must get its turn now; asked after each request."""
+        self._num_since_pause = (self._num_since_pause + 1) % OUTPUTS_PER_CHUNK
+        return self._num_since_pause == 0
+
     def _try_update(self, state: RequestState, token_ids: list[int], outputs: EngineCoreOutputs, now: float) -> bool:
         """As `_update`; a sequence whose outputs cannot be taken in ends alone."""
         try:
             return self._update(state, token_ids, outputs, now)
         except Exception as error:  # the boundary of this request: its neighbours are in the same frame
-            logger.exception("sequence %s: its output cannot be taken in", state.request_id)
-            if state.request_id in self._states:
-                self._fail(state, Finished(reason=FinishReason.ERROR, error=f"internal error: {error}"))
-            return True
+            return self._fail_internally(state, error)
+
+    def _fail_internally(self, state: RequestState, error: Exception) -> bool:
+        """End a sequence whose output cannot be taken in."""
+        logger.exception("sequence %s: its output cannot be taken in", state.request_id)
+        if state.request_id in self._states:
+            self._fail(state, Finished(reason=FinishReason.ERROR, error=f"internal error: {error}"))
+        return True
 
     def _update(self, state: RequestState, token_ids: list[int], outputs: EngineCoreOutputs, now: float) -> bool:
         """Apply one frame to one sequence; whether the engine must be told to abort it."""
@@ -135,7 +177,8 @@ class OutputProcessor:
         if state.num_generated_tokens > num_before:
             self._observe_tokens(state, state.num_generated_tokens - num_before, now)
         if output is not None:
-            state.collector.put(output)
+            state.collector.add(output)
+            self._to_wake[state.collector] = None
         if state.finish_reason is None:
             return state.collector.is_overfull and self._give_up(state)
         self._end(state, state.finish_reason)

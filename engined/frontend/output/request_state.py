@@ -59,7 +59,9 @@ class RequestState:
         self.collector = collector
         self.times = SequenceTimes(arrival=request.arrival_time)
         self.finish_reason: str | None = None
-        self._index = index
+        self.index = index
+        self.is_plain = False
+        """Whether the next tokens can be taken by `take_text`."""
         self._options = options
         self._min_tokens = request.sampling.min_tokens
         self._detokenizer = IncrementalDetokenizer(
@@ -68,6 +70,7 @@ class RequestState:
         self._stop_strings = (
             StopStringMatcher(options.stop, options.include_stop_str_in_output) if options.stop else None
         )
+        self._can_be_plain = not options.stop and options.stream_interval == 1 and request.sampling.logprobs is None
         self._pending = ChoiceOutput(index=index)
         self._text_length = 0
         self._num_reported_tokens = 0
@@ -92,6 +95,14 @@ class RequestState:
         if finished is not None and self.finish_reason is None:
             self._finish(finished)
         return self._take_if_due()
+
+    def take_text(self, token_ids: list[int]) -> str:
+        """As `update`, for a sequence that `is_plain` and goes on: its next text, all of which is due at once."""
+        self.num_generated_tokens += len(token_ids)
+        self._num_reported_tokens = self.num_generated_tokens
+        if len(token_ids) == 1:
+            return self._detokenizer.decode(token_ids[0])
+        return "".join(map(self._detokenizer.decode, token_ids))
 
     def end(self, stop_reason: str) -> ChoiceOutput:
         """The last delta of a sequence that is given up, with all the text that is there."""
@@ -149,5 +160,6 @@ class RequestState:
         if self.finish_reason is None and not is_first and num_new < self._options.stream_interval:
             return None
         self._num_reported_tokens = self.num_generated_tokens
-        output, self._pending = self._pending, ChoiceOutput(index=self._index)
+        self.is_plain = self._can_be_plain
+        output, self._pending = self._pending, ChoiceOutput(index=self.index)
         return output

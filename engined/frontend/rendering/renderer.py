@@ -5,7 +5,6 @@ Four steps: `render_messages` (chat template), `tokenize_prompts`, `apply_prompt
 """
 
 import asyncio
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from engined.frontend.rendering.chat_template import ChatOptions, ChatTemplate
 from engined.frontend.rendering.messages import Message
 from engined.frontend.rendering.pooling_input import PoolingExtras, PoolingInput, PoolingPrompt, PoolingTokenizer
 from engined.tokenization.tokenizer import ModelTokenizer
+from engined.trace.tracer import NO_TRACER, Tracer
 
 MAX_RENDER_THREADS = 4
 MAX_FREE_BYTES = 1 << 20
@@ -73,12 +73,14 @@ class Renderer:
         chat_template: ChatTemplate | None,
         vocab_size: int,
         tool_template: ChatTemplate | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """`tool_template` is for conversations with tools, if they have one of their own."""
         self.tokenizer = tokenizer
         self.chat_template = chat_template
         self._tool_template = chat_template if tool_template is None else tool_template
         self._vocab_size = vocab_size
+        self._tracer = tracer
         self._threads = ThreadPoolExecutor(MAX_RENDER_THREADS, thread_name_prefix="render")
 
     def template_variables(self, *, has_tools: bool) -> frozenset[str]:
@@ -90,7 +92,7 @@ class Renderer:
         self, messages: Sequence[Message], options: ChatOptions, extras: PromptExtras, max_model_len: int
     ) -> EngineInput:
         """Render and tokenize one conversation. Raises RequestError."""
-        prompt = await self._run(self.render_messages, messages, options)
+        prompt = await self._run("apply chat template", self.render_messages, messages, options)
         [engine_input] = await self._process([prompt], extras, max_model_len)
         return engine_input
 
@@ -105,24 +107,24 @@ class Renderer:
         self, messages: Sequence[Message], options: ChatOptions, extras: PromptExtras, max_model_len: int
     ) -> EngineInput:
         """What `render_chat` makes, untruncated, even if it does not fit the context. Raises RequestError."""
-        prompt = await self._run(self.render_messages, messages, options)
-        return await self._run(self._tokenize_freely, prompt, extras, max_model_len)
+        prompt = await self._run("apply chat template", self.render_messages, messages, options)
+        return await self._run("tokenize", self._tokenize_freely, prompt, extras, max_model_len)
 
     async def tokenize_text(self, text: str, extras: PromptExtras, max_model_len: int) -> EngineInput:
         """What `render_completion` makes, untruncated, even if it is empty or does not fit. Raises RequestError."""
-        return await self._run(self._tokenize_freely, TextPrompt(pieces=[text]), extras, max_model_len)
+        return await self._run("tokenize", self._tokenize_freely, TextPrompt(pieces=[text]), extras, max_model_len)
 
     async def detokenize(self, token_ids: TokenIds, param: str) -> str:
         """The text of `token_ids`, special tokens included. Raises RequestError for ids outside the vocabulary."""
         self._check_ids(token_ids, param)
-        return await self._run(self.tokenizer.decode, token_ids)
+        return await self._run("detokenize", self.tokenizer.decode, token_ids)
 
     async def render_pooling(
         self, prompts: Sequence[PoolingPrompt], extras: PoolingExtras, max_model_len: int
     ) -> list[PoolingInput]:
         """Tokenize the prompts of a request to a pooling model, in their order. Raises RequestError."""
         tokenizer = PoolingTokenizer(self.tokenizer, self._vocab_size, extras, max_model_len)
-        return await self._run(lambda: [tokenizer.encode(prompt) for prompt in prompts])
+        return await self._run("tokenize", lambda: [tokenizer.encode(prompt) for prompt in prompts])
 
     def render_messages(self, messages: Sequence[Message], options: ChatOptions) -> TextPrompt:
         """Apply the chat template."""
@@ -177,7 +179,7 @@ class Renderer:
     async def _process(
         self, prompts: Sequence[TextPrompt | TokenIds], extras: PromptExtras, max_model_len: int
     ) -> list[EngineInput]:
-        inputs = await self._run(self.tokenize_prompts, prompts, extras, max_model_len)
+        inputs = await self._run("tokenize", self.tokenize_prompts, prompts, extras, max_model_len)
         inputs = [self.apply_prompt_extras(engine_input, extras, max_model_len) for engine_input in inputs]
         return [self.process_for_engine(engine_input, extras, max_model_len) for engine_input in inputs]
 
@@ -222,8 +224,13 @@ class Renderer:
                 f"{param}: token ids must lie in the vocabulary, 0 to {self._vocab_size - 1}", param=param
             )
 
-    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        call = functools.partial(function, *args, **kwargs)
+    async def _run(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function` in a thread; `name` is what the trace calls it."""
+
+        def call() -> T:
+            with self._tracer.lane(name):
+                return function(*args, **kwargs)
+
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 

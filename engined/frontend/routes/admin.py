@@ -181,6 +181,7 @@ def _facts(ready: EngineReady | None) -> EngineFacts | None:
         pid=ready.pid,
         version=ready.version,
         dtype=ready.dtype,
+        quantization=ready.quantization,
         kv_cache_dtype=ready.kv_cache_dtype,
         num_kv_blocks=ready.num_kv_blocks,
         block_size=ready.block_size,

@@ -26,6 +26,7 @@ from engined.frontend.serving.context import ServingContext
 from engined.frontend.serving.sampling import SamplingResolver, resolve_defaults
 from engined.process.board import DaemonState, serving_state
 from engined.tokenization.tokenizer import ModelTokenizer, load_tokenizer
+from engined.trace.tracer import NO_TRACER, Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ def build_serving_context(
     metrics: Metrics,
     engine_socket: str,
     read_state: Callable[[], DaemonState] = serving_state,
+    tracer: Tracer = NO_TRACER,
 ) -> ServingContext:
     """Load the tokenizer and the chat template; nothing is connected yet. `read_state` tells how the daemon is doing.
 
@@ -44,7 +46,7 @@ def build_serving_context(
     tokenizer = load_tokenizer(model_info)
     sources = find_chat_template(model_info, config.model.chat_template)
     output_format = _choose_format(config, model_info, sources, tokenizer)
-    renderer = _build_renderer(model_info, sources, tokenizer, output_format)
+    renderer = _build_renderer(model_info, sources, tokenizer, output_format, tracer)
     grammar_checker = GrammarChecker(tokenizer.backend.to_str, model_info.vocab_size, model_info.eos_token_ids)
     defaults = resolve_defaults(model_info, config.model.override_generation_config)
     return ServingContext(
@@ -52,7 +54,11 @@ def build_serving_context(
         created=int(time.time()),
         model_info=model_info,
         engine=AsyncLLM(
-            EngineClient(engine_socket), OutputProcessor(tokenizer.backend, metrics), canary(model_info), read_state
+            EngineClient(engine_socket, tracer.track("engine link")),
+            OutputProcessor(tokenizer.backend, metrics),
+            canary(model_info),
+            read_state,
+            tracer,
         ),
         renderer=renderer,
         output_format=output_format,
@@ -88,16 +94,20 @@ def _describe(chosen: ToolFormat | ReasoningFormat | None, flag: str, value: str
 
 
 def _build_renderer(
-    model_info: ModelInfo, sources: TemplateSources | None, tokenizer: ModelTokenizer, output_format: OutputFormat
+    model_info: ModelInfo,
+    sources: TemplateSources | None,
+    tokenizer: ModelTokenizer,
+    output_format: OutputFormat,
+    tracer: Tracer,
 ) -> Renderer:
     if sources is None:
         if model_info.runner == "generate":
             logger.warning("the model has no chat template: /v1/chat/completions needs --chat-template FILE")
-        return Renderer(tokenizer, None, model_info.vocab_size)
+        return Renderer(tokenizer, None, model_info.vocab_size, tracer=tracer)
     tools = output_format.tools
     syntax = JSON_SYNTAX if tools is None or tools.syntax is None else tools.syntax
     chat, for_tools = (
         None if source is None else ChatTemplate(source, tokenizer.special_tokens, tokenizer.special.named, syntax)
         for source in (sources.chat, sources.tools)
     )
-    return Renderer(tokenizer, chat, model_info.vocab_size, for_tools)
+    return Renderer(tokenizer, chat, model_info.vocab_size, for_tools, tracer)

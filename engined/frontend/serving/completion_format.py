@@ -9,7 +9,7 @@ from engined.errors import EnginedError
 from engined.frontend.output.choice_output import ChoiceOutput
 from engined.frontend.output.logprobs import LogprobFormatter
 from engined.frontend.serving.generation import Usage
-from engined.frontend.serving.sse import DONE, KEEP_ALIVE, ChunkWriter, error_event
+from engined.frontend.serving.sse import DONE, KEEP_ALIVE, TEXT, ChunkWriter, TextChunks, error_event
 from engined.protocol.engine import TokenLogprobs
 
 SYSTEM_FINGERPRINT = f"engined-{__version__}"
@@ -57,6 +57,16 @@ class CompletionFormatter:
         self._writer = ChunkWriter(
             shape.response_id, "text_completion", shape.created, shape.model, null_usage=shape.include_usage
         )
+        self._texts = TextChunks(self._writer, {"text": TEXT, "logprobs": None, "finish_reason": None})
+        self._has_only_text = not (
+            shape.prompts is not None
+            or shape.has_logprobs
+            or shape.has_prompt_logprobs
+            or shape.returned_prompt_ids is not None
+            or shape.returned_prompt_texts is not None
+            or shape.continuous_usage
+        )
+        """Whether all but the last chunk of a choice are alike, text apart."""
 
     def begin(self) -> bytes:
         """Nothing: completions have no role chunk, and an echo is part of the first delta."""
@@ -64,6 +74,8 @@ class CompletionFormatter:
 
     def chunk(self, output: ChoiceOutput, usage: Usage) -> bytes:
         """One delta; nothing if it has neither text nor anything else to say."""
+        if self._has_only_text and output.finish_reason is None:
+            return self._texts.chunk(output.index, output.text)
         shape = self._shape
         is_first = output.index not in self._begun
         wants_tokens = (shape.has_logprobs or shape.returned_prompt_ids is not None) and output.token_ids

@@ -18,6 +18,7 @@ from engined.frontend.serving.outcome import Ending, describe_error, failed, log
 from engined.frontend.serving.requests import scope_requests
 from engined.frontend.serving.time_limits import TIMEOUT_STOP_REASON, Deadlines, TimeLimits
 from engined.protocol.engine import EngineCoreRequest
+from engined.trace.tracer import Track
 
 
 class ResponseFormatter(Protocol):
@@ -106,8 +107,10 @@ def attribute(generation: Generation, endpoint: str, caller: Caller) -> Generati
 class GenerationRun:
     """A generation that is under way: a source of outputs that keeps the books."""
 
-    def __init__(self, generation: Generation, collector: RequestOutputCollector) -> None:
+    def __init__(self, generation: Generation, collector: RequestOutputCollector, track: Track) -> None:
         self.collector = collector
+        self.track = track
+        """Its row in the trace."""
         self._generation = generation
         self._finish_reasons: dict[int, str] = {}
         self._error: Exception | None = None
@@ -144,15 +147,16 @@ async def run_generation(engine: AsyncLLM, generation: Generation, *, final_only
     info = _describe(generation, is_stream=not final_only)
     live: LiveRequest | None = None
     try:
-        async with engine.generate(generation.requests, generation.options, info) as collector:
-            live = engine.live_requests.get(info.response_id)
-            run = GenerationRun(generation, collector)
-            cut = functools.partial(engine.end_requests, generation.requests, TIMEOUT_STOP_REASON)
-            deadlines = Deadlines(generation.time_limits, generation.arrival_time, collector, cut)
-            try:
-                yield run
-            finally:
-                deadlines.cancel()
+        with engine.tracer.lane("request") as track:
+            async with engine.generate(generation.requests, generation.options, info) as collector:
+                live = engine.live_requests.get(info.response_id)
+                run = GenerationRun(generation, collector, track)
+                cut = functools.partial(engine.end_requests, generation.requests, TIMEOUT_STOP_REASON)
+                deadlines = Deadlines(generation.time_limits, generation.arrival_time, collector, cut)
+                try:
+                    yield run
+                finally:
+                    deadlines.cancel()
         ending = run.ending
     except BaseException as error:
         ending = failed(error, generation.endpoint)

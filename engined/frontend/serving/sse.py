@@ -9,6 +9,8 @@ from engined.frontend.http_errors import error_object
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
+TEXT = "<text>"
+"""Stands for the text in the pattern of TextChunks."""
 
 
 def event(data: dict[str, Any]) -> bytes:
@@ -38,3 +40,24 @@ class ChunkWriter:
     def usage(self, usage: dict[str, Any]) -> bytes:
         """The chunk without choices that ends a stream with include_usage."""
         return b"".join((self._head, b',"choices":[],"usage":', orjson.dumps(usage), b"}\n\n"))
+
+
+class TextChunks:
+    """Chunks of one stream that differ in their text only: everything around it is built once for each choice."""
+
+    def __init__(self, writer: ChunkWriter, pattern: dict[str, Any]) -> None:
+        """`pattern` is a choice without its index, with TEXT where the text belongs."""
+        self._writer = writer
+        self._pattern = pattern
+        self._ends: dict[int, tuple[bytes, bytes]] = {}
+
+    def chunk(self, index: int, text: str) -> bytes:
+        """The next text of a choice; nothing if it is empty."""
+        if not text:
+            return b""
+        ends = self._ends.get(index)
+        if ends is None:
+            whole = self._writer.choice({"index": index, **self._pattern}, None)
+            before, _, after = whole.rpartition(orjson.dumps(TEXT))
+            ends = self._ends[index] = before, after
+        return ends[0] + orjson.dumps(text) + ends[1]

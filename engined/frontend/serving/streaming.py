@@ -11,10 +11,9 @@ from aiohttp import web
 
 from engined.errors import EnginedError
 from engined.frontend.async_llm import AsyncLLM
-from engined.frontend.off_loop import call_off_loop
+from engined.frontend.off_loop import LARGE_BYTES
 from engined.frontend.output.choice_output import ChoiceOutput
-from engined.frontend.output.collector import RequestOutputCollector
-from engined.frontend.serving.generation import Generation, GenerationRun, are_large, run_generation
+from engined.frontend.serving.generation import Generation, GenerationRun, run_generation
 
 KEEP_ALIVE_SECONDS = 10.0
 HEADERS = {
@@ -33,9 +32,7 @@ async def stream_generation(request: web.Request, engine: AsyncLLM, generation: 
             outputs = await run.next_outputs()
             await response.prepare(request)
             try:
-                await _write_outputs(
-                    _EventWriter(request, response, run.collector), generation, run, outputs, keep_alive
-                )
+                await _write_outputs(_EventWriter(request, response, run), generation, run, outputs, keep_alive)
             except EnginedError as error:
                 run.note_error(error)
                 response.force_close()
@@ -48,17 +45,19 @@ async def stream_generation(request: web.Request, engine: AsyncLLM, generation: 
 class _EventWriter:
     """The way to the client. A write ends when the kernel has taken all of it, so that one at most waits here."""
 
-    def __init__(self, request: web.Request, response: web.StreamResponse, collector: RequestOutputCollector) -> None:
+    def __init__(self, request: web.Request, response: web.StreamResponse, run: GenerationRun) -> None:
         self._request = request
         self._response = response
-        self._collector = collector
+        self._collector = run.collector
+        self._track = run.track
 
     async def write(self, data: bytes) -> None:
         """Raises ConnectionError if the client goes away, or is disconnected because it does not read."""
         self._collector.is_held_up = True
-        await self._response.write(data)
-        if self._request.protocol.writing_paused:
-            await self._request.writer.drain()
+        with self._track.span("write"):
+            await self._response.write(data)
+            if self._request.protocol.writing_paused:
+                await self._request.writer.drain()
         self._collector.is_held_up = False
 
 
@@ -73,7 +72,11 @@ async def _write_outputs(
     formatter, usage = generation.formatter, generation.usage
     begin = formatter.begin()
     while True:
-        data = begin + await call_off_loop(_format, generation, outputs, is_large=are_large(outputs))
+        with run.track.span("format"):
+            if run.collector.num_taken_bytes > LARGE_BYTES:
+                data = begin + await asyncio.to_thread(_format, generation, outputs)
+            else:
+                data = begin + _format(generation, outputs)
         begin = b""
         if run.is_finished:
             await writer.write(data + formatter.end(usage) + formatter.terminator)
@@ -85,7 +88,7 @@ async def _write_outputs(
 
 
 def _format(generation: Generation, outputs: list[ChoiceOutput]) -> bytes:
-    return b"".join(generation.formatter.chunk(output, generation.usage) for output in outputs)
+    return b"".join([generation.formatter.chunk(output, generation.usage) for output in outputs])
 
 
 class _KeepAlive:
