@@ -9,6 +9,7 @@ from engined.checkpoint.model_info import ModelInfo
 from engined.cli.config_command import config_command
 from engined.config.load import LoadedConfig
 from engined.config.options import all_options
+from engined.config.schema import Quantization
 from engined.config.units import format_bytes
 from engined.supervisor.run import ServingPlan, plan_serving
 
@@ -21,17 +22,17 @@ def _check(loaded: LoadedConfig) -> int:
         rows.append((f"{option.table}.{option.name}", shown, loaded.sources[option.name]))
     _print_table(rows)
     click.echo()
-    _print_table(_plan_rows(plan_serving(loaded.config)))
+    _print_table(_plan_rows(plan_serving(loaded.config), loaded.config.model.quantization))
     return 0
 
 
-def _plan_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
+def _plan_rows(plan: ServingPlan, quantization: Quantization) -> list[tuple[str, ...]]:
     memory, info = plan.memory, plan.model_info
     return [
         ("memory plan", "value"),
         ("model", f"{info.name} ({info.architecture}, {info.num_parameters / 1e6:.0f} M parameters)"),
         ("runner", _runner(info)),
-        ("weights and activations", memory.dtype),
+        ("weights and activations", memory.dtype if quantization == "none" else f"{quantization} and {memory.dtype}"),
         ("compute threads of a rank", str(plan.num_threads)),
         ("memory free now", format_bytes(memory.available)),
         ("weights", format_bytes(memory.weights)),

@@ -1,13 +1,12 @@
 """Entry of the program `engined`: the commands, each imported when it is called, and the exit codes."""
 
-import importlib
 import sys
 from typing import Any
 
 import click
 
 from engined import __version__
-from engined.config.options import suggest
+from engined.cli.lazy_group import LazyGroup
 from engined.errors import EnginedError
 
 _COMMANDS = {
@@ -21,42 +20,14 @@ _COMMANDS = {
     "kill": ("engined.cli.kill", "End a request that is under way."),
     "chat": ("engined.cli.chat", "Chat with the server in the terminal."),
     "complete": ("engined.cli.complete", "Continue a text."),
+    "bench": ("engined.cli.bench", "Measure servers, and the parts of this one."),
+    "doctor": ("engined.cli.doctor", "Look at this machine, and say what to mend."),
     "systemd": ("engined.cli.systemd", "Run it as a service: write the units, or show them."),
 }
 """Module (with an attribute `command`) and summary of each command."""
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and summary only, so that `engined --help` imports none of them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, summary = _COMMANDS[cmd_name]
-        command: click.Command = importlib.import_module(module).command
-        command.short_help = summary
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if len(args) > 1 and args[0] in _COMMANDS and args[1] == args[0]:
-            raise click.UsageError(
-                f"{args[0]!r} is there twice: the entry point of a container may already contain it; leave it out", ctx
-            )
-        if args[0] not in _COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"No such command: {args[0]}." + suggest(args[0], _COMMANDS), ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, modules=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="engined")
 def engined() -> None:
     """An LLM inference server: one daemon, an OpenAI-compatible service."""

@@ -57,7 +57,8 @@ def _engine(engine: Mapping[str, Any] | None) -> str:
     if engine is None:
         return "none yet"
     num_tokens = engine["num_kv_blocks"] * engine["block_size"]
+    weights = "" if engine["quantization"] == "none" else f"weights of {engine['quantization']}, "
     return (
-        f"pid {engine['pid']}, {engine['dtype']}, KV cache of {num_tokens} tokens in {engine['kv_cache_dtype']}, "
-        f"context {engine['max_model_len']}"
+        f"pid {engine['pid']}, {weights}{engine['dtype']}, "
+        f"KV cache of {num_tokens} tokens in {engine['kv_cache_dtype']}, context {engine['max_model_len']}"
     )

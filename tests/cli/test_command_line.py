@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from engined.cli.main import LazyGroup, engined, main
+from engined.cli.lazy_group import LazyGroup
+from engined.cli.main import engined, main
 from engined.config.options import all_options
 
 SERVE_FLAGS = [
@@ -42,6 +43,7 @@ SERVE_FLAGS = [
     "--max-num-seqs",
     "--max-queued-requests",
     "--max-queued-tokens",
+    "--max-step-ms",
     "--metrics-vllm-names",
     "--model",
     "--no-enable-prefix-caching",
@@ -52,6 +54,7 @@ SERVE_FLAGS = [
     "--pipeline-parallel-size",
     "--port",
     "--pp",
+    "--quantization",
     "--reasoning-parser",
     "--responses-store-memory",
     "--responses-store-size",
@@ -70,6 +73,7 @@ SERVE_FLAGS = [
     "--tls-key",
     "--tool-call-parser",
     "--tp",
+    "--trace",
     "--uds",
     "--uds-group",
     "--unknown-fields",
@@ -91,6 +95,31 @@ COMMANDS = {
     "kill": CONNECTION_FLAGS,
     "chat": CLIENT_FLAGS,
     "complete": CLIENT_FLAGS,
+    "bench serve": [
+        "--api-key",
+        "--baseline",
+        "--concurrency",
+        "--input",
+        "--json",
+        "--num-requests",
+        "--output",
+        "--plot",
+        "--prefix",
+        "--rate",
+        "--rounds",
+        "--seed",
+        "--server",
+        "--started-by",
+        "--timeout",
+        "--vocab-size",
+        "--workload",
+        "-c",
+        "-n",
+    ],
+    "bench step": ["--json", "--requests", "--scenario", "--steps"],
+    "bench stream": ["--clients", "--json", "--model", "--output", "--rounds", "--route", "--step-ms", "-c"],
+    "bench startup": ["--json", "--starts", "--timeout", "-n"],
+    "doctor": ["--json"],
     "systemd show": ["--model", "--system", "--user"],
     "systemd install": ["--model", "--prefix", "--system", "--user"],
     "keys new": ["--file", "--scope"],
@@ -103,7 +132,7 @@ def _command(name: str) -> click.Command:
     command = engined.get_command(click.Context(engined), group)
     if subcommand:
         assert isinstance(command, click.Group) and command.help
-        command = command.commands[subcommand]
+        command = command.get_command(click.Context(command), subcommand)
     assert command is not None
     return command
 
@@ -132,6 +161,8 @@ def test_commands_are_a_closed_set() -> None:
         "kill",
         "chat",
         "complete",
+        "bench",
+        "doctor",
         "systemd",
     ]
 

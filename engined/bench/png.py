@@ -1,0 +1,25 @@
+"""Draws curves as PNG with matplotlib. Imported only where that is installed; see `plot`."""
+
+import io
+
+from matplotlib.figure import Figure
+
+from engined.bench.plot import X_TITLE, Y_TITLE, Curve
+
+
+def draw(title: str, curves: list[Curve]) -> bytes:
+    """The whole file."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=X_TITLE, ylabel=Y_TITLE)
+    for curve in curves:
+        axes.plot(
+            [dot.x for dot in curve.dots], [dot.y for dot in curve.dots], "o-", color=curve.colour, label=curve.name
+        )
+        for dot in curve.dots:
+            axes.annotate(dot.label, (dot.x, dot.y), xytext=(0, 7), textcoords="offset points", ha="center", size=8)
+    axes.set(xlim=(0, None), ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
