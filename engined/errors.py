@@ -7,10 +7,12 @@
     │   ├── CheckpointError           a file is damaged, or its tensors are not those of the model
     │   └── UnsupportedModelError     well-formed, but a family or feature that we do not implement
     ├── ListenError                   a port or a socket path cannot be taken
+    ├── KernelError                   the CPU kernels cannot be built or loaded
     ├── StartupError                  a child process could not start
     ├── EngineDeadError               the engine, or one of its ranks, is gone
     ├── ProtocolError                 a peer sent a frame that breaks the protocol
     ├── BatchError                    a batch file cannot be read, written or resumed
+    ├── BenchError                    what is to be measured cannot be reached, or fails
     ├── GrammarError                  a constraint cannot be compiled, or its sequence left it
     └── RequestError                  one request is at fault: answered with a 4xx or 5xx
         └── ContextLengthError        the prompt does not fit the context or the KV cache
@@ -57,6 +59,12 @@ class ListenError(EnginedError):
     exit_code = 75
 
 
+class KernelError(EnginedError):
+    """The CPU kernels cannot be built or loaded. The message says why, and what to install."""
+
+    exit_code = 69
+
+
 class StartupError(EnginedError):
     """A child process failed to start; the text is the child's own cause."""
 
@@ -77,6 +85,12 @@ class BatchError(EnginedError):
     """A batch file cannot be read, written or resumed. The message names the file."""
 
     exit_code = 65
+
+
+class BenchError(EnginedError):
+    """What is to be measured cannot be reached, or fails. The message names the server."""
+
+    exit_code = 69
 
 
 class GrammarError(EnginedError):

@@ -36,6 +36,10 @@ def check_config(config: Config) -> None:
             f"--data-parallel-size {parallel.data_parallel_size}: only 1 is implemented; start one server for each "
             "copy instead"
         )
+    if config.model.quantization != "none" and config.model.dtype == "float32":
+        raise ConfigError(
+            f"--quantization {config.model.quantization} has activations of bfloat16: leave out --dtype float32"
+        )
     if config.server.host == "none" and config.server.uds == "none":
         raise ConfigError("--host none and --uds none leave no way to reach the server: drop one of them")
     if config.server.uds_group is not None and config.server.uds in (None, "none"):
@@ -68,6 +72,8 @@ def _check_encoder(config: Config, info: ModelInfo) -> None:
             f"{info.name} is an encoder, which computes a sequence in one step: set --max-num-batched-tokens "
             f"{config.model.max_model_len} or more"
         )
+    if config.model.quantization != "none":
+        raise ConfigError(f"--quantization: {info.name} is an encoder, whose weights stay as they are: leave it out")
     for flag, is_set in (
         ("--kv-cache-memory", config.cache.kv_cache_memory is not None),
         ("--kv-cache-dtype", config.cache.kv_cache_dtype != "auto"),

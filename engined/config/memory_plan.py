@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engined.checkpoint.model_info import ModelInfo
 from engined.checkpoint.partition import weight_bytes
-from engined.config.dtype import DTYPE_BYTES, ComputeDtype, resolve_kv_cache_dtype
+from engined.config.dtype import DTYPE_BYTES, SCALE_BYTES, ComputeDtype, StoredDtype, resolve_kv_cache_dtype
 from engined.config.schema import Config
 from engined.config.units import format_bytes
 from engined.errors import ConfigError
@@ -20,7 +20,7 @@ class MemoryPlan:
     """Sizes are bytes, over all ranks together."""
 
     dtype: ComputeDtype
-    kv_cache_dtype: ComputeDtype
+    kv_cache_dtype: StoredDtype
     available: int
     """Free before anything is loaded."""
     weights: int
@@ -40,13 +40,14 @@ def plan_memory(config: Config, info: ModelInfo, dtype: ComputeDtype, available:
     Raises ConfigError if the weights do not fit, or the KV cache cannot hold one block or `--max-model-len` tokens;
     the message says what is needed, what is there, and what to set.
     """
-    tensor_parallel_size = config.parallel.tensor_parallel_size
+    tensor_parallel_size, quantization = config.parallel.tensor_parallel_size, config.model.quantization
     kv_cache_dtype = resolve_kv_cache_dtype(config.cache, dtype)
-    weights = weight_bytes(info, dtype, tensor_parallel_size) * tensor_parallel_size
+    weights = weight_bytes(info, dtype, tensor_parallel_size, quantization) * tensor_parallel_size
     if weights >= available:
+        held_as = dtype if quantization == "none" else quantization
         raise ConfigError(
-            f"the weights of {info.name} need {format_bytes(weights)} as {dtype}, but only {format_bytes(available)} "
-            "of memory is free: free some, set --dtype bfloat16, or serve a smaller model"
+            f"the weights of {info.name} need {format_bytes(weights)} as {held_as}, but only {format_bytes(available)} "
+            "of memory is free: free some, set --dtype bfloat16 or --quantization int8, or serve a smaller model"
         )
     if info.encoder is not None:
         return _plan_encoder(config, info, dtype, available, weights)
@@ -87,9 +88,10 @@ def _plan_encoder(config: Config, info: ModelInfo, dtype: ComputeDtype, availabl
     )
 
 
-def _kv_bytes_per_token(info: ModelInfo, kv_cache_dtype: ComputeDtype) -> int:
+def _kv_bytes_per_token(info: ModelInfo, kv_cache_dtype: StoredDtype) -> int:
     """Keys and values of one token in all layers; ranks share the KV heads, so their number does not matter."""
-    return 2 * info.num_layers * info.num_kv_heads * info.head_dim * DTYPE_BYTES[kv_cache_dtype]
+    head_bytes = info.head_dim * DTYPE_BYTES[kv_cache_dtype] + SCALE_BYTES[kv_cache_dtype]
+    return 2 * info.num_layers * info.num_kv_heads * head_bytes
 
 
 def _kv_cache_budget(config: Config, free: int) -> int:

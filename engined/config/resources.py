@@ -12,14 +12,20 @@ _ROOT = Path("/")
 
 def allowed_cpus(root: Path = _ROOT) -> int:
     """CPUs that affinity and the cgroup quota allow, rounded down, at least 1."""
+    num_cpus, quota = len(os.sched_getaffinity(0)), cpu_quota(root)
+    return num_cpus if quota is None else max(1, int(min(num_cpus, quota)))
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """CPUs whose time the tightest cgroup may use, for example 0.5; None without a limit."""
     quotas = [quota for folder in _cgroup_folders(root, "cpu") if (quota := _cpu_quota(folder)) is not None]
-    return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
+    return min(quotas, default=None)
 
 
 def available_memory(root: Path = _ROOT) -> int:
     """Bytes that can still be allocated: the kernel's MemAvailable, or what is left of the tightest cgroup limit."""
     rooms = [room for folder in _cgroup_folders(root, "memory") if (room := _memory_room(folder)) is not None]
-    return max(0, min([_mem_available(root), *rooms]))
+    return max(0, min([free_memory(root), *rooms]))
 
 
 def cpu_flags(root: Path = _ROOT) -> frozenset[str]:
@@ -31,7 +37,17 @@ def cpu_flags(root: Path = _ROOT) -> frozenset[str]:
     return frozenset()
 
 
-def _mem_available(root: Path) -> int:
+def cpu_model(root: Path = _ROOT) -> str | None:
+    """Name of the first CPU; None where /proc/cpuinfo has none."""
+    for line in (root / "proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return None
+
+
+def free_memory(root: Path = _ROOT) -> int:
+    """Bytes that the kernel could still give away (MemAvailable), whatever cgroups say."""
     for line in (root / "proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

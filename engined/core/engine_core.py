@@ -22,6 +22,7 @@ from engined.grammar.matcher import GrammarMatcher
 from engined.protocol.engine import EngineCoreOutputs, Finished, FinishReason, UtilityCall, UtilityResult
 from engined.scheduler.request import Request
 from engined.scheduler.scheduler import Scheduler
+from engined.trace.tracer import NO_TRACK, Track
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +40,14 @@ class EngineCore:
         executor: Executor,
         grammars: GrammarQueue,
         runner: Literal["generate", "pooling"],
+        track: Track = NO_TRACK,
     ) -> None:
         self._samples = runner == "generate"
         self._scheduler = scheduler
         self._grammars = grammars
         self._cache = cache
         self._executor = executor
+        self._track = track
 
     def has_work(self) -> bool:
         """Whether a step would do something."""
@@ -56,16 +59,24 @@ class EngineCore:
         Aborts taken in there are applied before the result, so an aborted request never gets a token of this step.
         """
         faults.point("step")
-        plan = self._scheduler.schedule()
-        forward = self._executor.execute_model(plan)
-        sample = self._executor.sample_tokens(self._scheduler.grammar_masks(plan)) if self._samples else None
-        while_running()
-        result = forward.result()
-        if sample is not None:
-            result = sample.result()
-        assert result is not None, "only a step that samples ends with the second call"
-        while_running()
-        outputs = self._scheduler.update_from_output(plan, result)
+        span = self._track.span
+        with span("step"):
+            with span("schedule"):
+                plan = self._scheduler.schedule()
+            with span("prepare"):
+                forward = self._executor.execute_model(plan)
+                sample = self._executor.sample_tokens(self._scheduler.grammar_masks(plan)) if self._samples else None
+                self._scheduler.publish_output()
+                while_running()
+            with span("execute", {"step": plan.step_id, "tokens": plan.num_tokens}):
+                result = forward.result()
+            if sample is not None:
+                with span("sample"):
+                    result = sample.result()
+            assert result is not None, "only a step that samples ends with the second call"
+            with span("update"):
+                while_running()
+                outputs = self._scheduler.update_from_output(plan, result)
         return [Send(client_index, message) for client_index, message in outputs.items()]
 
     def handle(self, command: Command) -> list[Send]:

@@ -37,6 +37,7 @@ from engined.process.signals import SignalInbox
 from engined.protocol.boot import EngineCoreBoot, EngineSettings
 from engined.protocol.engine import EngineFatal, EngineReady
 from engined.scheduler.scheduler import Scheduler
+from engined.trace.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +49,19 @@ def main(child: Child) -> int:
     """Be the engine core until SIGTERM, or until the executor fails."""
     boot = msgspec.convert(child.data, EngineCoreBoot)
     listener = _listen(boot.engine_socket)
-    executor = create_executor(boot.settings, child.report_progress, child.traces_fd)
+    tracer = Tracer(boot.settings.config.server.trace, child.name)
+    executor = create_executor(boot.settings, child.report_progress, child.traces_fd, tracer)
     try:
         executor.initialize()
         with SignalInbox(signal.SIGTERM) as signals:
-            _serve(child, boot.settings, InputSources(listener, signals), executor)
+            _serve(child, boot.settings, InputSources(listener, signals), executor, tracer)
     finally:
         executor.shutdown()
+        tracer.close()
     return 0
 
 
-def _serve(child: Child, settings: EngineSettings, sources: InputSources, executor: Executor) -> None:
+def _serve(child: Child, settings: EngineSettings, sources: InputSources, executor: Executor, tracer: Tracer) -> None:
     """Run the IO threads and the busy loop of an engine whose model is loaded."""
     inputs: InputQueue = queue.SimpleQueue()
     outputs: OutputQueue = queue.SimpleQueue()
@@ -68,7 +71,8 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     input_thread = InputThread(sources, clients, inputs, RequestFactory(settings, cache.hasher))
     ready = _describe(settings)
     _start_critical_thread(child, "input", lambda: input_thread.run(lambda index: outputs.put(Send(index, ready))))
-    output_thread = _start_critical_thread(child, "output", lambda: run_output_thread(outputs, clients))
+    output_track = tracer.track("output")
+    output_thread = _start_critical_thread(child, "output", lambda: run_output_thread(outputs, clients, output_track))
     # Everything that exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -77,7 +81,9 @@ def _serve(child: Child, settings: EngineSettings, sources: InputSources, execut
     grammars = GrammarQueue(MatcherFactory(settings.model_info, _GRAMMAR_DEADLINE_S), inputs)
     executor.watch(lambda cause: inputs.put(ExecutorDied(cause)))
     try:
-        engine_core = EngineCore(scheduler, cache, executor, grammars, settings.model_info.runner)
+        engine_core = EngineCore(
+            scheduler, cache, executor, grammars, settings.model_info.runner, tracer.track("busy loop")
+        )
         BusyLoop(engine_core, inputs, outputs, child.heartbeat.beat).run()
     except Exception as error:
         outputs.put(Send(None, EngineFatal(cause=str(error) or type(error).__name__)))
@@ -109,6 +115,7 @@ def _describe(settings: EngineSettings) -> EngineReady:
         num_kv_blocks=settings.num_kv_blocks,
         block_size=settings.config.cache.block_size,
         max_model_len=settings.max_model_len,
+        quantization=settings.config.model.quantization,
     )
 
 

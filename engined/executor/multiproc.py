@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engined.errors import EngineDeadError, StartupError
@@ -27,6 +27,7 @@ from engined.process.status import ChildStatus
 from engined.protocol.boot import EngineSettings, WorkerBoot
 from engined.protocol.codec import decode, encode, to_builtins
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
+from engined.trace.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,10 @@ class _Rank:
 class MultiProcExecutor(Executor):
     """Owns the worker processes, their links, and the thread that waits for answers."""
 
-    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int) -> None:
+    def __init__(
+        self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int, tracer: Tracer
+    ) -> None:
+        self._track = tracer.track("links to the ranks")
         self._traces_fd = traces_fd
         self._settings = settings
         self._report_progress = report_progress
@@ -144,6 +148,8 @@ class MultiProcExecutor(Executor):
             on_death(self._cause)
 
     def execute_model(self, plan: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+        if plan.is_repeat:
+            plan = replace(plan, num_scheduled_tokens={})  # the ranks have them
         return self._thread.submit(self._execute, encode(plan))
 
     def sample_tokens(self, masks: GrammarMasks | None) -> Future[ModelRunnerOutput]:
@@ -157,8 +163,9 @@ class MultiProcExecutor(Executor):
     def _broadcast(self, type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()) -> None:
         """Send one frame to every rank. The blobs go to rank 0 only, which samples for all."""
         try:
-            for number, rank in enumerate(self._ranks):
-                rank.channel.send(type, payload, blobs if number == 0 else ())
+            with self._track.span("broadcast"):
+                for number, rank in enumerate(self._ranks):
+                    rank.channel.send(type, payload, blobs if number == 0 else ())
         except OSError as error:
             raise self._dead() from error
 
@@ -172,7 +179,8 @@ class MultiProcExecutor(Executor):
         """Send one frame to every rank; the answer of rank 0."""
         self._broadcast(type, payload, blobs)
         try:
-            frame = self._ranks[0].channel.receive()
+            with self._track.span("wait for rank 0"):
+                frame = self._ranks[0].channel.receive()
         except OSError as error:
             raise self._dead() from error
         if frame is None:

@@ -11,16 +11,23 @@ from engined.executor.interface import Executor
 from engined.process.progress import ProgressReporter
 from engined.protocol.boot import EngineSettings
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
+from engined.trace.tracer import NO_TRACER, Tracer
 from engined.worker.worker import Worker
 
 
 class UniProcExecutor(Executor):
     """Owns the worker and its thread."""
 
-    def __init__(self, settings: EngineSettings, report_progress: ProgressReporter, traces_fd: int = -1) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        report_progress: ProgressReporter,
+        traces_fd: int = -1,
+        tracer: Tracer = NO_TRACER,
+    ) -> None:
         """The stacks of this process, where the worker lives, need no `traces_fd`."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
-        self._worker = Worker(settings, rank=0, report_progress=report_progress)
+        self._worker = Worker(settings, rank=0, report_progress=report_progress, track=tracer.track("worker"))
 
     def initialize(self) -> None:
         self._thread.submit(self._worker.initialize).result()

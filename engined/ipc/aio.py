@@ -45,6 +45,11 @@ class AsyncFrameChannel(asyncio.Protocol):
         """Whether the link is down; what is sent then is dropped."""
         return self._is_closed
 
+    @property
+    def num_queued(self) -> int:
+        """Frames that `receive` would return at once."""
+        return len(self._frames)
+
     def send(self, type: MessageType, payload: bytes, blobs: Sequence[Buffer] = ()) -> None:
         """Queue one frame and return at once. Raises ProtocolError if it exceeds the limits."""
         frame = encode_frame(type, payload, blobs)

@@ -33,9 +33,13 @@ def offline_config(model: str | os.PathLike[str] | None, options: Mapping[str, A
             given[name] = os.fspath(given[name])
     loaded = load_config(given, os.environ, None)
     server = loaded.config.server
+    scheduler = loaded.config.scheduler
+    if loaded.is_default("max_step_ms"):
+        scheduler = replace(scheduler, max_step_ms=0.0)  # nobody watches a stream
     log_level = "warning" if loaded.is_default("log_level") else server.log_level
     # The environment may be that of a server on this machine, with addresses, keys and certificates.
-    return replace(loaded.config, server=ServerConfig(max_logprobs=server.max_logprobs, log_level=log_level))
+    server = ServerConfig(max_logprobs=server.max_logprobs, log_level=log_level)
+    return replace(loaded.config, scheduler=scheduler, server=server)
 
 
 def _is_of_the_server(option: Option) -> bool:

@@ -19,6 +19,7 @@ import setproctitle
 from engined import faults, log
 from engined.config.journal import writes_to_journal
 from engined.errors import EnginedError
+from engined.process.collector import paused_collector
 from engined.process.heartbeat import HeartbeatWriter, Phase
 from engined.process.lifeline import arm_parent_death_signal, watch_lifeline
 from engined.process.oom import give_up_protection
@@ -95,7 +96,9 @@ def run_child(parent_pid: int, boot_fd: int) -> int:
     child.heartbeat.beat(Phase.STARTING)
     faults.point("spawn")
     try:
-        exit_code: int = importlib.import_module(boot.entry).main(child)
+        with paused_collector():
+            role = importlib.import_module(boot.entry)
+        exit_code: int = role.main(child)
     except EnginedError as error:
         child.report_failure(error)
         logger.error("%s", error)

@@ -14,7 +14,7 @@ class EngineSettings:
     config: Config
     model_info: ModelInfo
     dtype: Literal["bfloat16", "float32"]
-    kv_cache_dtype: Literal["bfloat16", "float32"]
+    kv_cache_dtype: Literal["bfloat16", "float32", "int8"]
     num_kv_blocks: int
     max_model_len: int
     num_threads: int

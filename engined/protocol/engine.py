@@ -33,6 +33,8 @@ class EngineReady:
     block_size: int
     max_model_len: int
     """Longest sequence that both the model and the KV cache hold."""
+    quantization: str = "none"
+    """Of the weights; `dtype` is that of the activations then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,8 @@ class SchedulerStats:
     prefix_cache_hits: int
     num_forced_tokens: int = 0
     """Total of tokens that grammars forced, which took no forward of their own."""
+    max_step_tokens: int = 0
+    """Tokens that the last step could hold; fewer than others where prompts came in beside running streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

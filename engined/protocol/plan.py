@@ -32,9 +32,11 @@ class SchedulerOutput:
     """The plan of one step. A request samples in this step if its scheduled tokens reach the end of its tokens."""
 
     step_id: int
+    is_repeat: bool = False
+    """The same requests as in the plan before compute one token each; links to workers leave them out then."""
     new_requests: list[NewRequestData] = field(default_factory=list)
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
-    """Every request of this step, new ones included."""
+    """Every request of this step, new ones included: first those that decode and do nothing else."""
     new_block_ids: dict[str, list[int]] = field(default_factory=dict)
     """Blocks appended to requests that were already in the batch."""
     forced_token_ids: dict[str, list[int]] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class GrammarMasks:
 class ModelRunnerOutput:
     """The result of one step: `request_ids[i]` sampled `sampled_token_ids[i]`. Requests in mid-prompt are absent.
 
+    Requests with one scheduled token come first, then the others, both in the order of the plan.
     Of a pooling model it holds what was pooled, and nothing was sampled.
     """
 

@@ -9,7 +9,7 @@ from engined.checkpoint.model_info import ModelInfo
 from engined.config.directories import cache_directory
 from engined.config.memory_plan import MemoryPlan
 from engined.config.schema import Config
-from engined.process.environment import compute_environment
+from engined.process.environment import compute_environment, frontend_environment
 from engined.process.heartbeat import Phase
 from engined.process.launch import ChildSpec
 from engined.protocol.boot import EngineCoreBoot, EngineSettings, FrontendBoot
@@ -105,4 +105,5 @@ def frontend_spec(deployment: Deployment, fds: dict[str, int]) -> ChildSpec:
         log_level=config.server.log_level,
         log_format=config.server.log_format,
         fds=fds,
+        environment=frontend_environment(),
     )

@@ -35,9 +35,9 @@ class Family:
         return {child.pid for child in self.children}
 
     def start_all(self, groups: Sequence[Sequence[ServiceSpec]]) -> None:
-        """Start every service. Raises OSError if a process cannot be started."""
+        """Start every service, engines first: they take longest. Raises OSError if a process cannot be started."""
         self.groups = [[Service(spec) for spec in specs] for specs in groups]
-        for service in self.services:
+        for service in reversed(self.services):
             self.start(service)
 
     def start(self, service: Service) -> None:

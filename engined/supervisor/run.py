@@ -34,6 +34,7 @@ from engined.supervisor.children import CORE, Deployment, core_service, frontend
 from engined.supervisor.listeners import Listeners
 from engined.supervisor.sdnotify import ServiceManager, inherited_sockets
 from engined.supervisor.supervisor import WATCHED_SIGNALS, Facts, Supervisor
+from engined.trace.collect import collected_trace
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ def run_server(config: Config) -> int:
         return 0
     _log_plan(config, plan)
     with (
+        collected_trace(config.server.trace),
         SignalInbox(*WATCHED_SIGNALS) as signals,
         Listeners(config.server, inherited) as listeners,
         RuntimeDirectory() as directory,

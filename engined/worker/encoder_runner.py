@@ -11,14 +11,16 @@ import torch
 from engined.models.bert import BertModel, EncoderInputs
 from engined.protocol.plan import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from engined.protocol.pooling import PoolingParams
+from engined.trace.tracer import NO_TRACK, Track
 from engined.worker.pooler import finish_embeddings, finish_scores, pool_states, to_output
 
 
 class EncoderRunner:
     """Drives one model, which is handed in."""
 
-    def __init__(self, model: BertModel) -> None:
+    def __init__(self, model: BertModel, track: Track = NO_TRACK) -> None:
         self._model = model
+        self._track = track
 
     @torch.inference_mode()
     def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput:
@@ -28,9 +30,11 @@ class EncoderRunner:
             return ModelRunnerOutput()
         info = self._model.info
         assert info.encoder is not None and info.pooling_type is not None
-        inputs = _build_inputs(requests, has_segments=info.encoder.type_vocab_size > 1)
+        with self._track.span("build inputs"):
+            inputs = _build_inputs(requests, has_segments=info.encoder.type_vocab_size > 1)
         assert sum(inputs.lengths) == plan.num_tokens, "an encoder takes sequences whole"
-        hidden = self._model(inputs)
+        with self._track.span("forward"):
+            hidden = self._model(inputs)
         states = pool_states(hidden, inputs.lengths, info.pooling_type)
         params = [_params(new) for new in requests]
         if info.num_labels:

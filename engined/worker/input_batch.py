@@ -4,6 +4,7 @@ A request keeps its row from the plan that brings it to the plan that removes it
 the row is taken, so nothing of an earlier request can leak into it. Used by the model runner only.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,12 +42,16 @@ class InputBatch:
         self.temperature = np.zeros(rows, dtype=np.float32)  # [R]
         self.seed = np.zeros(rows, dtype=np.uint64)  # [R]
         self.request_ids: list[str] = [""] * rows
+        self.scheduled_rows = np.zeros(0, dtype=np.int64)
+        """[N] of the requests of the last plan, in its order."""
+        self.num_scheduled_tokens = np.zeros(0, dtype=np.int64)
+        """[N] of each of them."""
         self._row_of: dict[str, int] = {}
         self._free_rows = list(range(rows - 1, -1, -1))
 
-    def rows_of(self, request_ids: list[str]) -> list[int]:
-        """Rows of requests that are in the batch."""
-        return [self._row_of[request_id] for request_id in request_ids]
+    def rows_of(self, request_ids: Collection[str]) -> NDArray[np.int64]:
+        """[N] rows of N requests that are in the batch."""
+        return np.fromiter(map(self._row_of.__getitem__, request_ids), dtype=np.int64, count=len(request_ids))
 
     def remove(self, request_id: str) -> int | None:
         """Free the row of a request; returns it, or None if the request never reached this batch."""
@@ -100,4 +105,8 @@ class InputBatch:
             self.append_blocks(self._row_of[request_id], block_ids)
         for request_id, token_ids in plan.forced_token_ids.items():
             self.append_forced(self._row_of[request_id], token_ids)
+        if not plan.is_repeat:
+            scheduled = plan.num_scheduled_tokens
+            self.scheduled_rows = self.rows_of(scheduled)
+            self.num_scheduled_tokens = np.fromiter(scheduled.values(), dtype=np.int64, count=len(scheduled))
         return removed, added

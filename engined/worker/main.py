@@ -1,6 +1,8 @@
 """Entry of a worker process: one rank of a group, driven by the core over its link. Started by MultiProcExecutor."""
 
 import gc
+import os
+import signal
 import socket
 
 import msgspec
@@ -12,6 +14,7 @@ from engined.process.child import Child
 from engined.protocol.boot import WorkerBoot
 from engined.protocol.codec import decode, encode
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
+from engined.trace.tracer import Tracer
 from engined.worker.worker import Worker
 
 
@@ -19,11 +22,29 @@ def main(child: Child) -> int:
     """Execute plans until the core closes the link. Any failure ends the process, and with it the group."""
     boot = msgspec.convert(child.data, WorkerBoot)
     channel = BlockingChannel(socket.socket(fileno=child.fds["link"]))
-    worker = Worker(boot.settings, boot.rank, child.report_progress, boot.rendezvous)
-    worker.initialize()
-    gc.collect()
-    gc.freeze()
-    child.report_ready()
+    tracer = Tracer(boot.settings.config.server.trace, child.name)
+    if boot.settings.config.server.trace is not None:
+        signal.signal(signal.SIGTERM, lambda *_: _end_traced(tracer))
+    worker = Worker(boot.settings, boot.rank, child.report_progress, boot.rendezvous, tracer.track("worker"))
+    try:
+        worker.initialize()
+        gc.collect()
+        gc.freeze()
+        child.report_ready()
+        _serve(channel, worker, boot.rank)
+    finally:
+        tracer.close()
+    return 0
+
+
+def _end_traced(tracer: Tracer) -> None:
+    """End as by SIGTERM, with which the core ends its ranks, but write the last spans first."""
+    tracer.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _serve(channel: BlockingChannel, worker: Worker, rank: int) -> None:
     while (frame := channel.receive()) is not None:
         result: ModelRunnerOutput | None = None
         match frame.type:
@@ -35,9 +56,8 @@ def main(child: Child) -> int:
                 worker.release_memory()
             case _:
                 raise ProtocolError(f"a core may not send {frame.type.name} to a worker")
-        if result is not None and boot.rank == 0:
+        if result is not None and rank == 0:
             channel.send(MessageType.RESULT, encode(result))
-    return 0
 
 
 def _masks(frame: Frame) -> GrammarMasks | None:

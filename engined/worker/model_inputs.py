@@ -34,28 +34,32 @@ class ModelInputs:
         return self.query_start[1:][self.sampling_requests] - 1
 
 
-def build_inputs(batch: InputBatch, num_scheduled_tokens: dict[str, int]) -> ModelInputs:
-    """Build the inputs of a step from the number of tokens of each request."""
-    rows = np.array(batch.rows_of(list(num_scheduled_tokens)), dtype=np.int64)
-    num_scheduled = np.fromiter(num_scheduled_tokens.values(), dtype=np.int64, count=len(rows))
-    order = np.argsort(num_scheduled != 1, kind="stable")
-    rows, num_scheduled = rows[order], num_scheduled[order]
-    query_start = np.concatenate(([0], np.cumsum(num_scheduled)))
-    computed = batch.num_computed_tokens[rows]
+def build_inputs(batch: InputBatch) -> ModelInputs:
+    """Build the inputs of the step whose plan was applied to the batch last."""
+    rows, num_scheduled = batch.scheduled_rows, batch.num_scheduled_tokens
+    is_decoding = num_scheduled == 1
+    num_decodes = int(np.count_nonzero(is_decoding))
+    flat_rows = rows
+    positions = computed = batch.num_computed_tokens[rows]
+    query_start = np.arange(len(rows) + 1)
+    if num_decodes < len(rows):
+        order = np.argsort(~is_decoding, kind="stable")
+        rows, num_scheduled, computed = rows[order], num_scheduled[order], computed[order]
+        np.cumsum(num_scheduled, out=query_start[1:])
+        flat_rows = np.repeat(rows, num_scheduled)
+        # Flat index minus the start of its request is the offset inside the request's share of this step.
+        positions = np.arange(len(flat_rows)) + np.repeat(computed - query_start[:-1], num_scheduled)
     seq_lens = computed + num_scheduled
-    # Flat index minus the start of its request is the offset inside the request's share of this step.
-    offsets = np.arange(query_start[-1]) - np.repeat(query_start[:-1], num_scheduled)
-    flat_rows = np.repeat(rows, num_scheduled)
-    positions = np.repeat(computed, num_scheduled) + offsets
     block_size = batch.shape.block_size
-    blocks = batch.block_table[flat_rows, positions // block_size]
+    block_indices, offsets = np.divmod(positions, block_size)
+    blocks = batch.block_table[flat_rows, block_indices]
     max_seq_len = int(seq_lens.max())
     attention = AttentionMetadata(
         query_start_loc=torch.from_numpy(query_start),
         seq_lens=torch.from_numpy(seq_lens),
-        slot_mapping=torch.from_numpy(blocks * block_size + positions % block_size),
+        slot_mapping=torch.from_numpy(blocks * block_size + offsets),
         block_table=torch.from_numpy(batch.block_table[rows, : -(-max_seq_len // block_size)]),
-        num_decodes=int(np.count_nonzero(num_scheduled == 1)),
+        num_decodes=num_decodes,
         max_seq_len=max_seq_len,
     )
     return ModelInputs(

@@ -15,6 +15,7 @@ from engined.layers.tensor_parallel import TensorParallelGroup
 from engined.models.causal_lm import CausalLM
 from engined.protocol.engine import TokenLogprobs
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
+from engined.trace.tracer import NO_TRACK, Track
 from engined.worker.input_batch import BatchShape, InputBatch
 from engined.worker.model_inputs import ModelInputs, build_inputs
 from engined.worker.sampler.grammar_mask import AllowedTokens, unpack_masks
@@ -43,7 +44,15 @@ class _ParkedStep:
 class ModelRunner:
     """Owns the batch and the token counts of one rank; the model is handed in."""
 
-    def __init__(self, model: CausalLM, shape: BatchShape, group: TensorParallelGroup, vocab_size: int) -> None:
+    def __init__(
+        self,
+        model: CausalLM,
+        shape: BatchShape,
+        group: TensorParallelGroup,
+        vocab_size: int,
+        track: Track = NO_TRACK,
+    ) -> None:
+        self._track = track
         self._model = model
         self._group = group
         self._batch = InputBatch(shape)
@@ -54,18 +63,21 @@ class ModelRunner:
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Apply the plan and run the forward; the logits stay here until `sample_tokens`."""
         self._parked = None
-        self._update_batch(plan)
+        with self._track.span("apply"):
+            self._update_batch(plan)
         self._model.zero_kv_blocks(plan.block_ids_to_zero)
         if plan.num_tokens == 0:
             return
-        inputs = build_inputs(self._batch, plan.num_scheduled_tokens)
-        with forward_context(inputs.attention):
+        with self._track.span("build inputs"):
+            inputs = build_inputs(self._batch)
+        with self._track.span("forward"), forward_context(inputs.attention):
             hidden = self._model.forward(inputs.input_ids, inputs.positions)
         prompt_logprobs = self._compute_prompt_logprobs(inputs, hidden)
         self._batch.num_computed_tokens[inputs.rows] += inputs.num_scheduled
         logits = None
         if len(inputs.sampling_requests):
-            logits = self._model.compute_logits(hidden[torch.from_numpy(inputs.logits_indices)])
+            with self._track.span("logits"):
+                logits = self._model.compute_logits(hidden[torch.from_numpy(inputs.logits_indices)])
         self._parked = _ParkedStep(inputs=inputs, logits=logits, prompt_logprobs=prompt_logprobs)
 
     @torch.inference_mode()
@@ -84,7 +96,8 @@ class ModelRunner:
         token_ids = torch.zeros(len(rows), dtype=torch.int64)
         if step.logits is not None:
             metadata = gather_metadata(self._batch, self._counts, rows)
-            sampled = sample(step.logits, metadata, None if masks is None else self._unpack(masks, rows))
+            allowed = None if masks is None else self._unpack(masks, rows)
+            sampled = sample(step.logits, metadata, allowed, self._model.kernels)
             token_ids = sampled.token_ids
         self._group.broadcast(token_ids)
         self._batch.append_sampled(rows, token_ids.numpy())
@@ -102,7 +115,7 @@ class ModelRunner:
         if self._group.rank > 0:
             return
         for request_id, token_ids in plan.forced_token_ids.items():
-            self._counts.add_run(self._batch.rows_of([request_id])[0], token_ids)
+            self._counts.add_run(int(self._batch.rows_of([request_id])[0]), token_ids)
         for row in added:
             params = self._batch.sampling[row]
             if params is not None and has_penalty(params):
@@ -113,7 +126,9 @@ class ModelRunner:
     def _compute_prompt_logprobs(self, inputs: ModelInputs, hidden: torch.Tensor) -> dict[str, list[TokenLogprobs]]:
         """Log-probabilities of the prompt tokens that this step's positions predict, for the requests that asked."""
         results: dict[str, list[TokenLogprobs]] = {}
-        for index, row in enumerate(inputs.rows.tolist()):
+        is_in_prompt = self._batch.num_computed_tokens[inputs.rows] < self._batch.num_prompt_tokens[inputs.rows] - 1
+        for index in np.flatnonzero(is_in_prompt).tolist():
+            row = int(inputs.rows[index])
             params = self._batch.sampling[row]
             if params is None or params.prompt_logprobs is None:
                 continue
@@ -158,7 +173,7 @@ class ModelRunner:
                 errors.setdefault(request_ids[index], _NOTHING_ALLOWED)
         return ModelRunnerOutput(
             request_ids=request_ids,
-            sampled_token_ids=[[token_id] for token_id in token_ids.tolist()],
+            sampled_token_ids=token_ids.unsqueeze(-1).tolist(),
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             errors=errors,

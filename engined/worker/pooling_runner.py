@@ -8,6 +8,7 @@ import torch
 from engined.attention.context import forward_context
 from engined.models.causal_lm import CausalLM
 from engined.protocol.plan import ModelRunnerOutput, SchedulerOutput
+from engined.trace.tracer import NO_TRACK, Track
 from engined.worker.input_batch import BatchShape, InputBatch
 from engined.worker.model_inputs import ModelInputs, build_inputs
 from engined.worker.pooler import finish_embeddings, to_output
@@ -16,19 +17,22 @@ from engined.worker.pooler import finish_embeddings, to_output
 class PoolingRunner:
     """Owns the batch of one rank; the model is handed in."""
 
-    def __init__(self, model: CausalLM, shape: BatchShape) -> None:
+    def __init__(self, model: CausalLM, shape: BatchShape, track: Track = NO_TRACK) -> None:
         self._model = model
+        self._track = track
         self._batch = InputBatch(shape)
 
     @torch.inference_mode()
     def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput:
         """Apply the plan, run the forward, and pool the sequences whose last token it computed."""
-        self._batch.apply(plan)
+        with self._track.span("apply"):
+            self._batch.apply(plan)
         self._model.zero_kv_blocks(plan.block_ids_to_zero)
         if plan.num_tokens == 0:
             return ModelRunnerOutput()
-        inputs = build_inputs(self._batch, plan.num_scheduled_tokens)
-        with forward_context(inputs.attention):
+        with self._track.span("build inputs"):
+            inputs = build_inputs(self._batch)
+        with self._track.span("forward"), forward_context(inputs.attention):
             hidden = self._model.forward(inputs.input_ids, inputs.positions)
         self._batch.num_computed_tokens[inputs.rows] += inputs.num_scheduled
         return self._pool(inputs, hidden)

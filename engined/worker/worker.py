@@ -11,6 +11,7 @@ import torch
 from engined import faults
 from engined.attention.backend import AttentionSpec
 from engined.attention.selector import select_backend
+from engined.errors import ConfigError
 from engined.kernels.cpu.library import load_cpu_kernels
 from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
@@ -23,6 +24,7 @@ from engined.protocol.boot import EngineSettings
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from engined.protocol.pooling import PoolingParams
 from engined.protocol.sampling import SamplingParams
+from engined.trace.tracer import NO_TRACK, Track
 from engined.worker.distributed import create_group
 from engined.worker.encoder_runner import EncoderRunner
 from engined.worker.input_batch import BatchShape
@@ -31,7 +33,7 @@ from engined.worker.pooling_runner import PoolingRunner
 
 logger = logging.getLogger(__name__)
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.int8}
 _WARM_UP_TOKENS = 64
 
 
@@ -44,11 +46,13 @@ class Worker:
         rank: int,
         report_progress: ProgressReporter,
         rendezvous: str | None = None,
+        track: Track = NO_TRACK,
     ) -> None:
         self._settings = settings
         self._rank = rank
         self._report_progress = report_progress
         self._rendezvous = rendezvous
+        self._track = track
         self._device = torch.device("cpu")
         self._runner: ModelRunner | PoolingRunner | EncoderRunner | None = None
 
@@ -63,14 +67,16 @@ class Worker:
         context = self._create_context(group)
         self._report_progress("loading weights")
         faults.point("load")
-        if self._settings.model_info.encoder is not None:
-            self._runner = EncoderRunner(self._load_encoder(context))
-        else:
-            self._runner = self._create_decoder_runner(self._load_decoder(context), group)
+        with self._track.span("load weights"):
+            if self._settings.model_info.encoder is not None:
+                self._runner = EncoderRunner(self._load_encoder(context), self._track)
+            else:
+                self._runner = self._create_decoder_runner(self._load_decoder(context), group)
         loaded = time.monotonic()
         self._report_progress("warming up")
         faults.point("warm-up")
-        self._warm_up()
+        with self._track.span("warm up"):
+            self._warm_up()
         logger.info(
             "weights loaded in %.2f s, warm-up took %.2f s, %d compute threads",
             loaded - started,
@@ -82,15 +88,17 @@ class Worker:
         """First call of a step: None; for a pooling model the only one, with the step's result."""
         assert self._runner is not None, "initialize first"
         faults.point("prefill" if plan.new_requests else "decode")
-        if isinstance(self._runner, ModelRunner):
-            self._runner.execute_model(plan)
-            return None
-        return self._runner.execute_model(plan)
+        with self._track.span("execute", {"step": plan.step_id, "tokens": plan.num_tokens}):
+            if isinstance(self._runner, ModelRunner):
+                self._runner.execute_model(plan)
+                return None
+            return self._runner.execute_model(plan)
 
     def sample_tokens(self, masks: GrammarMasks | None = None) -> ModelRunnerOutput:
         """Second call of a step; see ModelRunner."""
         assert isinstance(self._runner, ModelRunner), "a pooling model samples nothing"
-        return self._runner.sample_tokens(masks)
+        with self._track.span("sample"):
+            return self._runner.sample_tokens(masks)
 
     def release_memory(self) -> None:
         """Give memory that was freed back to the system: glibc keeps the activations of past batches otherwise."""
@@ -102,7 +110,19 @@ class Worker:
         kernels = None
         if self._settings.kernel_cache is not None and self._device.type == "cpu":
             kernels = load_cpu_kernels(Path(self._settings.kernel_cache), self._report_progress)
-        return LayerContext(dtype=_DTYPES[self._settings.dtype], device=self._device, tp=group, kernels=kernels)
+        quantization = self._settings.config.model.quantization
+        if quantization != "none" and kernels is None:
+            raise ConfigError(
+                f"--quantization {quantization} needs the CPU kernels, which are not built here (a warning above says "
+                "why): install g++ and let it write the cache folder, or leave out --quantization"
+            )
+        return LayerContext(
+            dtype=_DTYPES[self._settings.dtype],
+            device=self._device,
+            tp=group,
+            kernels=kernels,
+            quantization=quantization,
+        )
 
     def _load_encoder(self, context: LayerContext) -> BertModel:
         model = build_encoder(self._settings.model_info, context)
@@ -120,8 +140,8 @@ class Worker:
         config, info = self._settings.config, self._settings.model_info
         shape = BatchShape(config.scheduler.max_num_seqs, self._settings.max_model_len, config.cache.block_size)
         if info.runner == "pooling":
-            return PoolingRunner(model, shape)
-        return ModelRunner(model, shape, group, info.vocab_size)
+            return PoolingRunner(model, shape, self._track)
+        return ModelRunner(model, shape, group, info.vocab_size, self._track)
 
     def _allocate_kv_cache(self, model: CausalLM, context: LayerContext) -> None:
         info, size = self._settings.model_info, context.tp.size
@@ -138,8 +158,7 @@ class Worker:
             ),
             context.kernels,
         )
-        for layer in model.attention_layers():
-            layer.bind(backend, backend.allocate_kv_cache(self._settings.num_kv_blocks))
+        model.bind(backend, lambda: backend.allocate_kv_cache(self._settings.num_kv_blocks))
 
     def _warm_up(self) -> None:
         """Run a prompt, and a decode step if there are any, so that the first request does not pay for the libraries'

@@ -16,6 +16,8 @@ MODULES = sorted([*PACKAGE.rglob("*.py"), *(PACKAGE / "kernels").rglob("*.py")])
 # Layers from top to bottom: a module may import its own package and those in lines below, never those in its own line.
 LAYERS = [
     {"cli", "offline"},
+    {"doctor"},
+    {"bench"},
     {"supervisor", "frontend", "core", "client"},
     {"executor"},
     {"worker"},
@@ -30,6 +32,7 @@ LAYERS = [
     {"protocol"},
     {"config"},
     {"checkpoint"},
+    {"trace"},
     {"errors", "log", "faults"},
 ]
 RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
@@ -92,13 +95,35 @@ def test_public_names_are_described(path: Path) -> None:
                     assert ast.get_docstring(member), f"{node.name}.{member.name} has no docstring"
 
 
+HEAVY = {
+    "transformers",
+    "torch",
+    "gguf",
+    "yaml",
+    "huggingface_hub",
+    "sympy",
+    "matplotlib",
+    "pandas",
+    "scipy",
+    "pydantic",
+}
+"""What takes long to import, or much memory, and that somebody may pull in by mistake."""
+NETWORK = {"aiohttp", "asyncio", "requests", "httpx"}
+TEXT = {"tokenizers", "llguidance", "jinja2"}
+
+
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("engined.supervisor.run", {"torch", "transformers", "aiohttp"}),
-        ("engined.frontend.main", {"torch", "transformers"}),
-        ("engined.core.main", {"torch", "transformers", "aiohttp"}),
-        ("engined.executor.multiproc", {"torch", "transformers", "aiohttp"}),
+        ("engined.supervisor.run", HEAVY | NETWORK | TEXT | {"numpy", "click"}),
+        ("engined.frontend.main", HEAVY | {"numpy", "click"}),
+        ("engined.frontend.rendering.grammar_child", HEAVY | NETWORK),
+        ("engined.core.main", HEAVY | NETWORK | {"click", "jinja2"}),
+        ("engined.executor.multiproc", HEAVY | NETWORK | {"numpy"}),
+        # torch itself imports asyncio.
+        ("engined.executor.uniproc", (HEAVY | NETWORK) - {"torch", "asyncio"} | {"click", "jinja2"}),
+        ("engined.worker.main", (HEAVY | NETWORK | TEXT) - {"torch", "asyncio"} | {"click"}),
+        ("engined.cli.doctor", HEAVY | {"numpy"}),
     ],
 )
 def test_a_process_loads_only_what_it_needs(module: str, absent: set[str]) -> None:

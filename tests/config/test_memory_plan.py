@@ -61,6 +61,12 @@ def test_kv_cache_dtype_changes_the_cost_of_a_token() -> None:
     assert plan.weights == weight_bytes(INFO, "bfloat16", 1)
 
 
+def test_an_int8_kv_cache_has_scales() -> None:
+    plan = plan_memory(_config(cache=CacheConfig(kv_cache_dtype="int8")), INFO, "bfloat16", 4 * GIB)
+    scales = 2 * INFO.num_layers * INFO.num_kv_heads * 4
+    assert plan.kv_bytes_per_token == PER_TOKEN // 2 + scales
+
+
 def test_ranks_share_the_kv_cache() -> None:
     config = _config(
         parallel=ParallelConfig(tensor_parallel_size=3), cache=CacheConfig(kv_cache_memory=64 * 16 * PER_TOKEN)
@@ -134,3 +140,17 @@ def test_sound_configurations_pass(tmp_path: Path) -> None:
 def test_what_the_model_does_not_allow(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_against_model(_config(**tables), INFO)
+
+
+def test_quantized_weights_leave_more_to_the_kv_cache() -> None:
+    plans = [
+        plan_memory(_config(model=ModelConfig(quantization=quantization)), INFO, "bfloat16", 4 * GIB)
+        for quantization in ("none", "int8", "int4")
+    ]
+    assert plans[0].weights > plans[1].weights > plans[2].weights > INFO.vocab_size * INFO.hidden_size * 2
+    assert plans[0].num_kv_blocks < plans[1].num_kv_blocks < plans[2].num_kv_blocks
+
+
+def test_quantized_weights_have_no_activations_of_float32() -> None:
+    with pytest.raises(ConfigError, match="leave out --dtype float32"):
+        check_config(_config(model=ModelConfig(quantization="int8", dtype="float32")))

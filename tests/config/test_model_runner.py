@@ -104,6 +104,7 @@ def test_weights_that_do_not_fit_are_refused_for_an_encoder_too() -> None:
         ({"cache": CacheConfig(kv_cache_memory=1 << 20)}, "--kv-cache-memory: tiny is an encoder"),
         ({"cache": CacheConfig(kv_cache_dtype="bfloat16")}, "--kv-cache-dtype: tiny is an encoder"),
         ({"scheduler": SchedulerConfig(long_prefill_token_threshold=8)}, "--long-prefill-token-threshold: tiny is"),
+        ({"model": ModelConfig(quantization="int8")}, "--quantization: tiny is an encoder"),
         ({"model": ModelConfig(max_model_len=513)}, "set --max-num-batched-tokens 513 or more"),
         ({"model": ModelConfig(max_model_len=4096)}, "larger than the 2048 positions"),
         ({"parallel": ParallelConfig(tensor_parallel_size=4)}, "--tensor-parallel-size 4 does not fit"),

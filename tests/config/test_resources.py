@@ -125,6 +125,7 @@ def test_automatic_dtype(tmp_path: Path, cpuinfo: str, dtype: str) -> None:
     root = _machine(tmp_path, "0::/", {"proc/cpuinfo": cpuinfo})
     assert resolve_dtype(ModelConfig(), root) == dtype
     assert resolve_dtype(ModelConfig(dtype="bfloat16"), root) == "bfloat16"
+    assert resolve_dtype(ModelConfig(quantization="int4"), root) == "bfloat16"
 
 
 def test_kv_cache_dtype_follows_the_weights() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 from engined.core.commands import AbortRequests, ClientGone
 from engined.protocol.engine import FinishReason
 from engined.protocol.grammar import GrammarSpec
-from engined.scheduler.scheduler import _Step
 from tests.grammar.constrained_engine import ConstrainedEngine
 
 SCHEMA = {
@@ -132,7 +131,7 @@ def test_a_preempted_request_goes_on_in_its_grammar(engine: ConstrainedEngine) -
         engine.wait_for_grammar()
     for _ in range(5):
         engine.step()
-    engine.scheduler._preempt(engine.scheduler._running.pop(), _Step(0))
+    engine.scheduler._roster.preempt_last()
     engine.run()
     assert engine.scheduler.stats().num_preemptions == before + 1
     assert [engine.text(f"again {index}")[0] for index in range(2)] == alone

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -202,7 +203,8 @@ def test_the_core_is_the_cause_when_both_die(start: Start) -> None:
 def test_core_that_makes_no_progress_while_loading(start: Start) -> None:
     daemon = start(SERVE, {"behaviour": "never_ready"}, budget=2.0)
     assert daemon.process.wait(20) == 70
-    assert "EngineCore 0 hung: no sign of life for 2." in daemon.last_line
+    silence = re.search(r"EngineCore 0 hung: no sign of life for (\d+\.\d) s", daemon.last_line)
+    assert silence is not None and float(silence[1]) >= 2.0, daemon.last_line
     assert "(LOADING, loading weights)" in daemon.last_line
     assert "time.sleep" in daemon.log or "in main" in daemon.log, "its stack is in the log"
 

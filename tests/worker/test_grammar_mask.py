@@ -52,7 +52,7 @@ def test_masked_rows_draw_and_report_what_is_allowed() -> None:
     params = SamplingParams(max_tokens=9, temperature=1.5, seed=3, logprobs=2, repetition_penalty=1.2)
     counts = TokenCounts(4, VOCAB_SIZE)
     batch = make_batch(params, 3, counts)
-    rows = np.array(batch.rows_of(["0", "1", "2"]))
+    rows = batch.rows_of(["0", "1", "2"])
     masks = unpack_masks([1, 2], pack(12, {10, 70}, {4}))
     result = sample(torch.zeros(3, VOCAB_SIZE), gather_metadata(batch, counts, rows), masks)
     assert result.token_ids[1] in (10, 70) and result.token_ids[2] == 4
@@ -63,7 +63,7 @@ def test_masked_rows_draw_and_report_what_is_allowed() -> None:
 def test_a_row_that_nothing_is_left_of_is_told() -> None:
     counts = TokenCounts(4, VOCAB_SIZE)
     batch = make_batch(SamplingParams(max_tokens=9, allowed_token_ids=(5, 6)), 2, counts)
-    rows = np.array(batch.rows_of(["0", "1"]))
+    rows = batch.rows_of(["0", "1"])
     masks = unpack_masks([0, 1], pack(12, {10}, {6}))
     result = sample(torch.zeros(2, VOCAB_SIZE), gather_metadata(batch, counts, rows), masks)
     assert result.without_choice == [0] and result.token_ids[1] == 6

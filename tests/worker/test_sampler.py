@@ -64,7 +64,7 @@ def make_batch(params: list[SamplingParams]) -> SamplingMetadata:
         if has_penalty(request_params):
             counts.add_row(row, np.array(PROMPT, np.int32), np.array(OUTPUT[:-1], np.int32))
             counts.add_tokens(np.array([row]), torch.tensor(OUTPUT[-1:]))
-    rows = np.array(batch.rows_of([str(index) for index in range(len(params))]))
+    rows = batch.rows_of([str(index) for index in range(len(params))])
     return gather_metadata(batch, counts, rows)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engined.kernels.cpu.library import CpuKernels
 from engined.protocol.engine import TokenLogprobs
 from engined.protocol.sampling import SamplingParams
 from engined.worker.sampler.grammar_mask import AllowedTokens, apply_grammar_masks
@@ -29,7 +30,12 @@ class SamplerOutput:
     """Rows with a grammar to which the request's other constraints left nothing; their tokens mean nothing."""
 
 
-def sample(logits: torch.Tensor, metadata: SamplingMetadata, allowed: AllowedTokens | None = None) -> SamplerOutput:
+def sample(
+    logits: torch.Tensor,
+    metadata: SamplingMetadata,
+    allowed: AllowedTokens | None = None,
+    kernels: CpuKernels | None = None,
+) -> SamplerOutput:
     """Draw one token for each row of logits [S, V] float32, which are changed in place.
 
     Log-probabilities are those of the model, over what the grammar allows.
@@ -41,7 +47,7 @@ def sample(logits: torch.Tensor, metadata: SamplingMetadata, allowed: AllowedTok
     raw = logits[asking] if asking else None
     apply_constraints(logits, metadata)
     without_choice = [] if allowed is None else _rows_without_choice(logits, allowed.rows)
-    token_ids = _draw(logits, metadata)
+    token_ids = _draw(logits, metadata, kernels)
     logprobs = {}
     if raw is not None:
         counts = [metadata.params[row].logprobs or 0 for row in asking]
@@ -79,17 +85,27 @@ def scale_and_truncate(logits: torch.Tensor, temperature: torch.Tensor, params: 
     return logits
 
 
-def _draw(logits: torch.Tensor, metadata: SamplingMetadata) -> torch.Tensor:
-    """Argmax for greedy rows, one draw for the others. Returns [S] int64."""
+def _draw(logits: torch.Tensor, metadata: SamplingMetadata, kernels: CpuKernels | None) -> torch.Tensor:
+    """Argmax for greedy rows, one draw for the others; logits [S, V] may be changed. Returns [S] int64."""
+    draws = torch.from_numpy(uniform(metadata.seeds, metadata.num_output_tokens))
+    temperature = metadata.temperature.clone()
+    cut = [row for row, params in enumerate(metadata.params) if params.temperature > 0 and _cuts(params)]
+    if cut:
+        params = [metadata.params[row] for row in cut]
+        logits[cut] = scale_and_truncate(logits[cut], temperature[cut], params)
+        temperature[cut] = 1.0
+    if kernels is not None:
+        return kernels.sample(logits, temperature, draws)
     token_ids = logits.argmax(dim=-1)
-    random_rows = torch.nonzero(metadata.temperature > 0).flatten()
+    random_rows = torch.nonzero(temperature > 0).flatten()
     if len(random_rows):
-        rows = random_rows.numpy()
-        params = [metadata.params[row] for row in rows.tolist()]
-        scaled = scale_and_truncate(logits[random_rows], metadata.temperature[random_rows], params)
-        draws = uniform(metadata.seeds[rows], metadata.num_output_tokens[rows])
-        token_ids[random_rows] = _inverse_cdf(scaled, torch.from_numpy(draws))
+        scaled = logits[random_rows] / temperature[random_rows].unsqueeze(-1)
+        token_ids[random_rows] = _inverse_cdf(scaled, draws[random_rows])
     return token_ids
+
+
+def _cuts(params: SamplingParams) -> bool:
+    return params.min_p > 0 or params.top_k > 0 or params.top_p < 1.0
 
 
 def _inverse_cdf(logits: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
