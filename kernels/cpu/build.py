@@ -29,6 +29,7 @@ SOURCE = Path(__file__).parent / "source"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-fPIC", "-shared")
 NATIVE = ("-march=native",)
 _TIMEOUT_SECONDS = 120.0
+_VERSION_TIMEOUT_SECONDS = 30.0
 _LOCK_TIMEOUT_SECONDS = _TIMEOUT_SECONDS + 10.0
 _POLL_SECONDS = 0.5
 _PHASE = "preparing the CPU kernels"
@@ -122,7 +123,7 @@ def _fingerprint(compiler: str, command: list[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.read_bytes())
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=_TIMEOUT_SECONDS)
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_TIMEOUT_SECONDS)
     flags = [argument for argument in command if argument.startswith("-")]
     digest.update(version.stdout + repr((flags, _cpu_description())).encode())
     return digest.hexdigest()[:16]
