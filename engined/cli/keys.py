@@ -9,6 +9,7 @@ from typing import get_args
 import click
 
 from engined.config.api_keys import Scope, digest_key, format_line, parse_api_keys
+from engined.config.load import is_credential
 from engined.config.private_file import read_private_file
 from engined.errors import ConfigError
 
@@ -47,11 +48,21 @@ def new(name: str, scopes: Sequence[Scope], path: Path | None) -> None:
     if path is not None:
         _append(path, line)
         click.echo(key)
-        click.echo(f"{name} is in {path}; a running server reads it at SIGHUP (systemctl reload engined)", err=True)
+        click.echo(f"{name} is in {path}; {_when_it_counts(path)}", err=True)
         return
     click.echo(key)
     click.echo(line)
     click.echo("the first line is the key, for its holder; the second is for the file of --api-keys-file", err=True)
+
+
+def _when_it_counts(path: Path) -> str:
+    """How a running server gets to know a change of the file."""
+    if is_credential(path, os.environ):
+        return "it is a copy that systemd made: change the file behind its LoadCredential=, and restart the service"
+    return (
+        "a running server reads it at SIGHUP (systemctl reload engined); one that was given a copy, by systemd's "
+        "LoadCredential=, when it is restarted"
+    )
 
 
 def _append(path: Path, line: str) -> None:

@@ -1,12 +1,20 @@
 """`engined serve`."""
 
+import importlib
+import os
+
 from engined.cli.config_command import config_command
 from engined.config.load import LoadedConfig
-from engined.supervisor.run import run_server
+from engined.supervisor.listeners import check_no_other_server
 
 
 def _serve(loaded: LoadedConfig) -> int:
-    return run_server(loaded.config)
+    # First of all, a download and the imports of the supervisor included. Sockets of the service manager are nobody
+    # else's; `run_server` takes them.
+    if "LISTEN_FDS" not in os.environ:
+        check_no_other_server(loaded.config.server)
+    exit_code: int = importlib.import_module("engined.supervisor.run").run_server(loaded.config)
+    return exit_code
 
 
 command = config_command(

@@ -70,6 +70,12 @@ def _api_keys_credential(environ: Mapping[str, str]) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
+def is_credential(path: Path, environ: Mapping[str, str]) -> bool:
+    """Whether a file is a copy that systemd makes when a service starts, and never again."""
+    folder = environ.get(CREDENTIALS_VARIABLE)
+    return folder is not None and path.absolute().is_relative_to(folder)
+
+
 def _environment_options(environ: Mapping[str, str], options: Mapping[str, Option]) -> dict[str, str]:
     """Variables of ours, by option name. An empty one counts as unset."""
     by_variable = {option.environment_name: name for name, option in options.items()}

@@ -150,7 +150,7 @@ class ParallelConfig:
         minimum=1,
     )
     startup_timeout: float = option(
-        120.0, "Seconds that a process may load without a sign of progress, before it counts as stuck.", minimum=1
+        60.0, "Seconds that a process may load without a sign of progress, before it counts as stuck.", minimum=1
     )
     step_timeout: float = option(
         120.0,

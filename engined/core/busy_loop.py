@@ -1,25 +1,29 @@
 """The busy loop of the EngineCore process. It touches queues only, never a socket, and blocks when there is no work."""
 
 import queue
-from collections.abc import Callable
+import time
+from typing import Protocol
 
 from engined import faults
 from engined.core.commands import Command, ExecutorDied, InputQueue, OutputQueue, Send, Shutdown
 from engined.core.engine_core import EngineCore
 from engined.errors import EngineDeadError
-from engined.process.heartbeat import Phase
+from engined.process.heartbeat import REST_INTERVAL, Phase
 
 _SECONDS_UNTIL_REST = 1.0
-_SECONDS_BETWEEN_BEATS = 5.0
-"""At rest. A loop that has work gives a sign of life at each step."""
+
+
+class Beat(Protocol):
+    """Takes a sign of life."""
+
+    def __call__(self, phase: Phase, at: float | None = None) -> None:
+        """`phase` is what the loop does; `at` is as in HeartbeatWriter.beat."""
 
 
 class BusyLoop:
     """Takes commands, steps while there is work, hands the outputs on."""
 
-    def __init__(
-        self, engine_core: EngineCore, inputs: InputQueue, outputs: OutputQueue, beat: Callable[[Phase], None]
-    ) -> None:
+    def __init__(self, engine_core: EngineCore, inputs: InputQueue, outputs: OutputQueue, beat: Beat) -> None:
         """`beat` is told what the loop does, each time it does it."""
         self._beat = beat
         self._engine_core = engine_core
@@ -41,14 +45,17 @@ class BusyLoop:
                 self._send(self._engine_core.take_pending_outputs())
 
     def _wait_for_command(self) -> Command:
-        """The next command. Once nothing came for a moment, the memory of the last batches is given back."""
-        timeout, has_rested = _SECONDS_UNTIL_REST, False
+        """The next command. Once nothing came for a moment, the memory of the last batches is given back.
+
+        The signs of life are those of the whole group: they are as old as that of the rank that was silent longest.
+        """
+        timeout, has_rested, began = _SECONDS_UNTIL_REST, False, time.monotonic()
         while True:
-            self._beat(Phase.IDLE)
+            self._beat(Phase.IDLE, self._engine_core.last_sign_of_life(began))
             try:
                 return self._inputs.get(timeout=timeout)
             except queue.Empty:
-                timeout = _SECONDS_BETWEEN_BEATS
+                timeout = REST_INTERVAL
             if not has_rested:
                 self._engine_core.release_memory()
                 has_rested = True

@@ -114,6 +114,10 @@ class EngineCore:
         self._scheduler.add_request(request)
         return []
 
+    def last_sign_of_life(self, rest_began: float) -> float:
+        """See Executor."""
+        return self._executor.last_sign_of_life(rest_began)
+
     def release_memory(self) -> None:
         """Give back what the last batches needed and an idle engine does not."""
         self._executor.release_memory().result()

@@ -57,7 +57,8 @@ class GrammarQueue:
             matcher = self._matchers.create(request.grammar, request.reasoning)
         except GrammarError as error:
             self._inputs.put(GrammarCompiled(request, None, f"the grammar cannot be compiled: {error}"))
-        except Exception as error:  # whatever goes wrong here is this request's misfortune alone
+        except BaseException as error:
+            # Whatever goes wrong here is this request's misfortune alone, and a panic of the library is no Exception.
             logger.exception("request %s: its grammar broke the compiler", request.request_id)
             self._inputs.put(GrammarCompiled(request, None, f"the grammar broke the compiler: {error}"))
         else:

@@ -38,6 +38,13 @@ class Executor(ABC):
         """
 
     @abstractmethod
+    def last_sign_of_life(self, rest_began: float) -> float:
+        """When the rank that has been silent longest was last heard of (seconds of CLOCK_MONOTONIC).
+
+        Called while the engine rests, which it does since `rest_began`: nobody was silent before.
+        """
+
+    @abstractmethod
     def release_memory(self) -> Future[None]:
         """Let every rank give freed memory back to the system; called when the engine rests."""
 

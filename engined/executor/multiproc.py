@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,6 +33,10 @@ from engined.trace.tracer import Tracer
 logger = logging.getLogger(__name__)
 
 _EMPTY = b"{}"
+_LOOK_INTERVAL = 1.0
+"""Seconds between two looks at the ranks while they load."""
+_LONG_SILENCE = 10.0
+"""Seconds after which the log names a rank. What ends the group is the limit of the supervisor."""
 
 
 @dataclass(slots=True)
@@ -64,7 +69,7 @@ class MultiProcExecutor(Executor):
     def initialize(self) -> None:
         self._ranks = [self._start_rank(rank) for rank in range(self._size)]
         self._wait_until_ready(self._settings.config.parallel.startup_timeout)
-        threading.Thread(target=self._monitor, name="rank-monitor", daemon=True).start()
+        threading.Thread(target=self._monitor, name="rank monitor", daemon=True).start()
 
     def _start_rank(self, rank: int) -> _Rank:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -88,7 +93,8 @@ class MultiProcExecutor(Executor):
     def _wait_until_ready(self, timeout: float) -> None:
         """Raises StartupError with the cause that a rank reported, or with the names of those that are late."""
         waiting = {rank.process.name: rank for rank in self._ranks}
-        for events in self._process_events(timeout):
+        last_sign = time.monotonic()
+        for events in self._process_events(_LOOK_INTERVAL):
             for rank in events:
                 for report in rank.process.read_status():
                     self._note_report(rank, report)
@@ -98,7 +104,14 @@ class MultiProcExecutor(Executor):
                     self._fail_start(rank, code)
             if not waiting:
                 return
-        raise StartupError(f"{', '.join(waiting)} not ready after {timeout:.0f} s (--startup-timeout)")
+            newest = max(rank.process.heartbeat.read().time for rank in self._ranks)
+            if newest > last_sign:
+                # It may only import, and then says nothing.
+                last_sign = newest
+                self._report_progress(*self._progress)
+            elif time.monotonic() - last_sign > timeout:
+                names = ", ".join(waiting)
+                raise StartupError(f"{names} not ready after {timeout:g} s without progress (--startup-timeout)")
 
     def _note_report(self, rank: _Rank, report: ChildStatus) -> None:
         """Pass on what rank 0 says; any other rank that moves on is a sign of life too."""
@@ -114,33 +127,42 @@ class MultiProcExecutor(Executor):
         raise StartupError(describe_exit(rank.process.name, code) + " while it was starting")
 
     def _process_events(self, timeout: float | None) -> Iterator[list[_Rank]]:
-        """Yield the ranks that reported something or ended, until `timeout` seconds pass without any event."""
+        """Yield the ranks that reported something or ended; none of them when `timeout` seconds passed without."""
         poller = select.poll()
         by_fd = {}
         for rank in self._ranks:
             for fd in (rank.process.pidfd, rank.process.status.fd):
                 poller.register(fd, select.POLLIN)
                 by_fd[fd] = rank
-        while events := poller.poll(None if timeout is None else timeout * 1000):
+        while True:
+            events = poller.poll(None if timeout is None else timeout * 1000)
             yield list({id(by_fd[fd]): by_fd[fd] for fd, _ in events}.values())
 
     def _monitor(self) -> None:
-        """Wait for the first rank that ends, and break every link then."""
+        """Wait for the first rank that ends, and break every link then. A group that nobody watches has ended too."""
+        try:
+            cause = self._wait_for_death()
+        except Exception as error:  # the outermost boundary of a thread
+            logger.exception("the rank monitor died")
+            cause = f"the thread that watches the ranks died: {error}"
+        if self._stopping.is_set():
+            return
+        self._cause = cause
+        for rank in self._ranks:
+            rank.channel.shutdown()
+        if self._on_death is not None:
+            self._on_death(cause)
+
+    def _wait_for_death(self) -> str:
+        """The cause of the first end of a rank."""
         for events in self._process_events(None):
             for rank in events:
                 rank.process.read_status()
                 code = rank.process.poll()
-                if code is None or self._stopping.is_set():
-                    continue
-                reported = rank.process.failure
-                self._cause = reported.text if reported else describe_exit(rank.process.name, code)
-                for other in self._ranks:
-                    other.channel.shutdown()
-                if self._on_death is not None:
-                    self._on_death(self._cause)
-                return
-            if self._stopping.is_set():
-                return
+                if code is not None:
+                    reported = rank.process.failure
+                    return reported.text if reported else describe_exit(rank.process.name, code)
+        raise AssertionError("there is always another look")
 
     def watch(self, on_death: Callable[[str], None]) -> None:
         self._on_death = on_death
@@ -156,6 +178,17 @@ class MultiProcExecutor(Executor):
         if masks is None:
             return self._thread.submit(self._ask, MessageType.SAMPLE, _EMPTY)
         return self._thread.submit(self._ask, MessageType.SAMPLE, encode(masks.request_ids), (masks.rows,))
+
+    def last_sign_of_life(self, rest_began: float) -> float:
+        def heard(rank: _Rank) -> float:
+            # A rank may end a step a little after rank 0 has answered for it.
+            return max(rank.process.heartbeat.read().time, rest_began)
+
+        rank = min(self._ranks, key=heard)
+        silence = time.monotonic() - heard(rank)
+        if silence > _LONG_SILENCE:
+            logger.warning("%s, at rest, gave no sign of life for %.1f s", rank.process.name, silence)
+        return heard(rank)
 
     def release_memory(self) -> Future[None]:
         return self._thread.submit(self._broadcast, MessageType.RELEASE, _EMPTY)

@@ -4,6 +4,7 @@ torch releases the GIL inside its operators, so the core's loop takes messages w
 stays on that one thread, because OpenMP keeps a pool of compute threads for each thread that calls it.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -40,6 +41,9 @@ class UniProcExecutor(Executor):
 
     def sample_tokens(self, masks: GrammarMasks | None) -> Future[ModelRunnerOutput]:
         return self._thread.submit(self._worker.sample_tokens, masks)
+
+    def last_sign_of_life(self, rest_began: float) -> float:
+        return time.monotonic()
 
     def release_memory(self) -> Future[None]:
         return self._thread.submit(self._worker.release_memory)

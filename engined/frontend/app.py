@@ -30,6 +30,7 @@ from engined.frontend.middleware import (
     request_id_middleware,
 )
 from engined.frontend.pressure import Pressure, PressureCollector
+from engined.frontend.recent_rates import RecentRates
 from engined.frontend.request_log import request_log_middleware
 from engined.frontend.routes.admin import AdminRoutes
 from engined.frontend.routes.batches import BatchRoutes
@@ -62,6 +63,7 @@ class Frontend:
     batches: BatchService
     access: AccessControl
     pressure: Pressure
+    rates: RecentRates
 
 
 def build_frontend(
@@ -103,7 +105,6 @@ def build_frontend(
     app.on_response_prepare.append(access.addressing.add_cors_headers)
     batches = _build_batch_service(config, context)
     admin = AdminRoutes(context, lifecycle, metrics)
-    app.cleanup_ctx.append(admin.rates.run_with)
     routes = (
         GenerationRoutes(context),
         MessagesRoutes(context),
@@ -135,6 +136,7 @@ def build_frontend(
         batches=batches,
         access=access,
         pressure=pressure,
+        rates=admin.rates,
     )
 
 

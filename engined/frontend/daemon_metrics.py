@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from engined import __version__, log
+from engined import __version__
 from engined.frontend.lifecycle import Lifecycle
 from engined.frontend.metrics import Metrics
 from engined.process.board import DaemonPhase
@@ -41,7 +41,11 @@ class DaemonCollector(Collector):
             {},
             self._metrics.stats.max_step_tokens,
         )
-        yield _counter("log_lines_dropped", "Lines that this process could not write to its log.", log.num_dropped())
+        yield _counter(
+            "log_lines_dropped",
+            "Lines of the log that could not be written, of all processes.",
+            state.num_log_lines_dropped,
+        )
         yield self._http_requests()
 
     def _phase(self) -> Metric:

@@ -1,13 +1,11 @@
-"""How fast counters have grown lately. Frontend process: `app` lets it run with the server, the admin routes read it.
+"""How fast counters have grown lately. Frontend process: `server` runs it, the admin routes read it.
 
 A sample of all counters is taken each second, so that counting itself costs nothing more.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-
-from aiohttp import web
+from collections.abc import Callable, Sequence
 
 SAMPLE_SECONDS = 1.0
 WINDOW_SECONDS = 60.0
@@ -35,13 +33,8 @@ class RecentRates:
         seconds = max(self._clock() - begin, SAMPLE_SECONDS)
         return [(now - then) / seconds for now, then in zip(self._read_counts(), first, strict=True)]
 
-    async def run_with(self, app: web.Application) -> AsyncIterator[None]:
-        """A cleanup context of `app`: samples while it serves."""
-        task = asyncio.create_task(self._keep_sampling(), name="rates")
-        yield
-        task.cancel()
-
-    async def _keep_sampling(self) -> None:
+    async def run(self) -> None:
+        """Take samples until cancelled."""
         while True:
             self.sample()
             await asyncio.sleep(SAMPLE_SECONDS)

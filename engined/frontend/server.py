@@ -44,7 +44,7 @@ async def run_frontend(
     """Serve until SIGTERM, then drain. `report_ready` is called whenever an engine has been found to work, `beat` each
     second.
 
-    Raises EnginedError if the output task ends, which it never should.
+    Raises EnginedError if a task of the frontend's own ends, which none of them should.
     """
     stop_signals = _StopSignals()
     runner = web.AppRunner(
@@ -60,14 +60,17 @@ async def run_frontend(
         for sock in sockets
     ]
     engine_task = asyncio.create_task(frontend.engine.run(report_ready), name="engine outputs")
-    beat_task = asyncio.create_task(_keep_beating(beat, frontend.pressure.loop_lag), name="signs of life")
     frontend.batches.open()
-    batch_task = asyncio.create_task(frontend.batches.run(), name="batches")
+    other_tasks = [
+        asyncio.create_task(_keep_beating(beat, frontend.pressure.loop_lag), name="signs of life"),
+        asyncio.create_task(frontend.batches.run(), name="batches"),
+        asyncio.create_task(frontend.rates.run(), name="rates"),
+    ]
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     try:
-        await _until_stopped(stop_signals, (engine_task, beat_task))
+        await _until_stopped(stop_signals, (engine_task, *other_tasks))
         await _drain(frontend, acceptors, stop_signals, shutdown_timeout)
     finally:
         # A drain leaves none; whoever fails must not leave anybody waiting.
@@ -76,8 +79,8 @@ async def run_frontend(
         )
         for acceptor in acceptors:
             acceptor.close()
-        batch_task.cancel()
-        beat_task.cancel()
+        for task in other_tasks:
+            task.cancel()
         await frontend.batches.close()
         await runner.cleanup()
         engine_task.cancel()

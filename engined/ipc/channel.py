@@ -1,5 +1,6 @@
 """A blocking frame channel over a Unix stream socket: the IO threads of the core, and both ends of a worker link."""
 
+import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -43,6 +44,14 @@ class BlockingChannel:
             if not self._receive_some():
                 return None
         return self._frames.popleft()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether `receive` has something to work on, frame or end, before so much time has passed."""
+        if self._frames:
+            return True
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return bool(poller.poll(seconds * 1000))
 
     def receive_available(self) -> list[Frame] | None:
         """After `fileno` became readable: the frames that are now complete, maybe none; None at the end."""

@@ -37,6 +37,8 @@ class DaemonState:
     """When that was, in seconds of CLOCK_MONOTONIC; None without a supervisor."""
     num_reloads: int = 0
     """Times that the children were told to read their files again."""
+    num_log_lines_dropped: int = 0
+    """By all processes, since the daemon started."""
 
 
 def serving_state() -> DaemonState:

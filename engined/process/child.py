@@ -21,6 +21,7 @@ from engined.config.journal import writes_to_journal
 from engined.errors import EnginedError
 from engined.process.collector import paused_collector
 from engined.process.heartbeat import HeartbeatWriter, Phase
+from engined.process.import_progress import ImportProgress
 from engined.process.lifeline import arm_parent_death_signal, watch_lifeline
 from engined.process.oom import give_up_protection
 from engined.process.status import ChildStatus, StatusWriter, failure_status
@@ -44,6 +45,7 @@ class BootData:
     status_fd: int
     heartbeat_fd: int
     traces_fd: int
+    log_losses_fd: int | None
     fds: dict[str, int]
     data: dict[str, Any]
 
@@ -59,6 +61,8 @@ class Child:
         self.traces_fd = boot.traces_fd
         """Where SIGUSR1 writes the stacks; children of this process may share it."""
         self._status = StatusWriter(boot.status_fd)
+        self.heartbeat.beat(Phase.STARTING)
+        self._imports = ImportProgress(self.heartbeat.repeat)
 
     def report_progress(self, phase: str, detail: str = "") -> None:
         """Tell the parent what is being done and how far it is, for its log and for readiness. A sign of life too."""
@@ -67,6 +71,7 @@ class Child:
 
     def report_ready(self, **facts: Any) -> None:
         """Tell the parent that this process serves now."""
+        self._imports.close()
         self._status.send(ChildStatus(kind="ready", facts=facts))
 
     def report_failure(self, error: BaseException) -> None:
@@ -90,10 +95,15 @@ def run_child(parent_pid: int, boot_fd: int) -> int:
     faulthandler.enable()
     write_traces_on_signal(boot.traces_fd)
     setproctitle.setproctitle(f"engined: {boot.name}")
-    log.setup(boot.name, boot.log_level, boot.log_format, is_journal=writes_to_journal(os.environ))
+    log.setup(
+        boot.name,
+        boot.log_level,
+        boot.log_format,
+        is_journal=writes_to_journal(os.environ),
+        losses_fd=boot.log_losses_fd,
+    )
     faults.arm(os.environ, boot.name)
     child = Child(boot)
-    child.heartbeat.beat(Phase.STARTING)
     faults.point("spawn")
     try:
         with paused_collector():

@@ -12,8 +12,9 @@ def compute_environment(num_threads: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         # One heap: with one a thread, each keeps its own holes, and memory grows from round to round of the same load.
         "MALLOC_ARENA_MAX": "1",
-        # oneDNN keeps a compiled product for each number of rows it has met, 1024 of them by default: some 100 MB.
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
+        # oneDNN keeps compiled products of 150 KB each, 1024 of them by default. A model needs some 50 for each shape
+        # of its weights (see layers.dense_weight), few of them often; to make one again takes half a millisecond.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
     }
 
 

@@ -11,6 +11,9 @@ import time
 from dataclasses import dataclass
 from enum import IntEnum
 
+REST_INTERVAL = 2.0
+"""Seconds between two signs of life of a loop at rest. One that has work gives one at each step."""
+
 _LAYOUT = struct.Struct("<QQd")
 _SIZE = mmap.PAGESIZE
 
@@ -48,10 +51,22 @@ class HeartbeatWriter:
         self._page = mmap.mmap(fd, _SIZE)
         self._count = 0
 
-    def beat(self, phase: Phase) -> None:
-        """Say that this process lives and has just begun, or gone on with, `phase`. Any thread may call it."""
+        self._phase = Phase.STARTING
+
+    def beat(self, phase: Phase, at: float | None = None) -> None:
+        """Say that this process lives and has just begun, or gone on with, `phase`. Any thread may call it.
+
+        `at` is an earlier time (seconds of CLOCK_MONOTONIC) if the process speaks for others that it last heard then.
+        """
         self._count += 1
-        _LAYOUT.pack_into(self._page, 0, self._count, phase, time.monotonic())
+        self._phase = phase
+        # Packed first: `pack_into` clears what it is about to write, and a parent that looked in between would see a
+        # beat of long ago.
+        self._page[: _LAYOUT.size] = _LAYOUT.pack(self._count, phase, time.monotonic() if at is None else at)
+
+    def repeat(self) -> None:
+        """Say that it goes on with what it did."""
+        self.beat(self._phase)
 
 
 class HeartbeatReader:
@@ -66,7 +81,8 @@ class HeartbeatReader:
 
     def read(self) -> Beat:
         """The last beat."""
-        count, phase, seconds = _LAYOUT.unpack_from(self._page, 0)
+        # Copied first, for the same reason as in `beat`: unpacking goes byte by byte.
+        count, phase, seconds = _LAYOUT.unpack(self._page[: _LAYOUT.size])
         return Beat(count, Phase(phase), seconds)
 
     def close_fd(self) -> None:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from engined.log import LogFormat, LogLevel
+from engined.log import LogFormat, LogLevel, losses_fd
 from engined.process.heartbeat import HeartbeatReader
 from engined.process.status import ChildStatus, StatusReader
 from engined.process.traces import TraceFile
@@ -76,6 +76,8 @@ class ChildProcess:
         boot_fd = os.memfd_create("engined-boot", os.MFD_CLOEXEC)
         heartbeat, traces = HeartbeatReader(), TraceFile()
         traces_fd = traces.fd if spec.traces_fd is None else spec.traces_fd
+        log_losses_fd = losses_fd()
+        inherited = [heartbeat.fd, traces_fd, *([] if log_losses_fd is None else [log_losses_fd]), *spec.fds.values()]
         boot = {
             "name": spec.name,
             "entry": spec.entry,
@@ -85,6 +87,7 @@ class ChildProcess:
             "status_fd": status_write,
             "heartbeat_fd": heartbeat.fd,
             "traces_fd": traces_fd,
+            "log_losses_fd": log_losses_fd,
             "fds": spec.fds,
             "data": spec.data,
         }
@@ -95,7 +98,7 @@ class ChildProcess:
             process = subprocess.Popen(
                 # -P: the folder that the daemon was started in must not shadow installed modules.
                 [sys.executable, "-P", "-m", "engined.process.child", str(os.getpid()), str(boot_fd)],
-                pass_fds=(boot_fd, lifeline_read, status_write, heartbeat.fd, traces_fd, *spec.fds.values()),
+                pass_fds=(boot_fd, lifeline_read, status_write, *inherited),
                 env=environment | spec.environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

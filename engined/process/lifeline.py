@@ -25,7 +25,9 @@ def watch_lifeline(fd: int) -> None:
     """Start the daemon thread that ends this process at once when the write end of `fd` closes."""
 
     def wait_for_end_of_file() -> None:
-        os.read(fd, 1)
-        os._exit(70)
+        try:
+            os.read(fd, 1)
+        finally:
+            os._exit(70)
 
     threading.Thread(target=wait_for_end_of_file, name="lifeline", daemon=True).start()

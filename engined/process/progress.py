@@ -1,5 +1,6 @@
 """How far a process has come while it starts. Every report is a sign of life too, so a start that moves on, however
-slowly, is never taken for one that hangs. Made in children; the supervisor hears of it through `Child.report_progress`.
+slowly, is never taken for one that hangs. Made in children, whose parent hears of it through `Child.report_progress`,
+and by a supervisor that downloads.
 """
 
 import threading

@@ -13,7 +13,7 @@ from pathlib import Path
 from engined.config.schema import ServerConfig
 from engined.errors import ListenError
 from engined.ipc.paths import default_uds_path
-from engined.supervisor.unix_listener import UnixListener, adopt_unix, listen_unix
+from engined.supervisor.unix_listener import UnixListener, adopt_unix, check_unanswered, listen_unix
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,16 @@ class Listeners:
             self.unix.close()
 
 
+def check_no_other_server(config: ServerConfig) -> None:
+    """Raises ListenError if a server answers on the Unix socket of `config`: known before anything is prepared.
+
+    Nothing is opened yet, so whoever is quicker may still take the path. A port is not tried: anybody may have it.
+    """
+    path = _unix_path(config)
+    if path is not None and path.is_socket():
+        check_unanswered(path)
+
+
 def listen_tcp(host: str, port: int) -> socket.socket:
     """Listen on the first address of `host`. Raises ListenError that names host and port."""
     try:
@@ -103,10 +113,14 @@ def _own_tcp(config: ServerConfig) -> socket.socket | None:
 
 
 def _own_unix(config: ServerConfig) -> UnixListener | None:
+    path = _unix_path(config)
+    return None if path is None else listen_unix(path, config.uds_group)
+
+
+def _unix_path(config: ServerConfig) -> Path | None:
     if config.uds == "none":
         return None
-    path = default_uds_path() if config.uds is None else Path(config.uds).absolute()
-    return listen_unix(path, config.uds_group)
+    return default_uds_path() if config.uds is None else Path(config.uds).absolute()
 
 
 def _sort_inherited(inherited: Sequence[tuple[str, socket.socket]]) -> dict[str, socket.socket]:

@@ -5,9 +5,10 @@ import msgspec
 
 from engined.config.schema import Config
 from engined.process.child import Child
+from engined.process.heartbeat import Phase
 from engined.supervisor.run import run_server
 
 
 def main(child: Child) -> int:
     """Serve what the configuration says until SIGTERM. Raises EnginedError for what goes wrong at the start."""
-    return run_server(msgspec.convert(child.data, Config))
+    return run_server(msgspec.convert(child.data, Config), lambda: child.heartbeat.beat(Phase.SERVING))

@@ -5,7 +5,9 @@ import dataclasses
 import logging
 import os
 import signal
+import socket
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from engined.config.resources import allowed_cpus, available_memory
 from engined.config.schema import Config
 from engined.config.units import format_bytes
 from engined.ipc.paths import RuntimeDirectory
-from engined.process.board import Board
+from engined.process.board import Board, DaemonState, shorten
+from engined.process.progress import ProgressReporter, report_nothing
 from engined.process.signals import SignalInbox
 from engined.supervisor.announcer import Announcer
 from engined.supervisor.children import CORE, Deployment, core_service, frontend_service
@@ -49,13 +52,14 @@ class ServingPlan:
     """Compute threads of one rank."""
 
 
-def plan_serving(config: Config) -> ServingPlan:
+def plan_serving(config: Config, report_progress: ProgressReporter = report_nothing) -> ServingPlan:
     """Find the model (downloading it if it must), read its header, check everything and plan the memory.
 
     The same for `engined serve` and `engined check-config`. Raises ConfigError or ModelError.
     """
     check_config(config)
-    model_info = load_model_info(str(resolve_model(config.model.model, config.model.revision)))
+    path = resolve_model(config.model.model, config.model.revision, report_progress=report_progress)
+    model_info = load_model_info(str(path))
     if config.model.model.lower() in CATALOGUE:
         model_info = dataclasses.replace(model_info, name=config.model.model.lower())
     model_info = resolve_runner(model_info, config.model.runner)
@@ -65,22 +69,44 @@ def plan_serving(config: Config) -> ServingPlan:
     return ServingPlan(model_info=model_info, memory=memory, num_threads=num_threads)
 
 
-def run_server(config: Config) -> int:
+def run_server(config: Config, show_life: Callable[[], None] = lambda: None) -> int:
     """Serve until a signal or a failure; returns the exit code.
 
-    Raises an EnginedError for what goes wrong before the children start; a later failure is logged, as the last line.
+    `show_life` is called every second while all is well, a download included. Raises an EnginedError for what goes
+    wrong before the children start; a later failure is logged, as the last line.
     """
-    started = time.monotonic()
     manager, inherited = ServiceManager(os.environ), inherited_sockets(os.environ)
     setproctitle.setproctitle("engined: supervisor")
     server = config.server
     log.setup("supervisor", server.log_level, server.log_format, is_journal=writes_to_journal(os.environ))
     faults.arm(os.environ, "supervisor")
     logger.info("engined %s, model %s", __version__, config.model.model)
+    with contextlib.closing(Board()) as board:
+        announcer = Announcer(board, manager)
+
+        def announce(state: DaemonState) -> None:
+            show_life()
+            announcer.announce(state)
+
+        return _plan_and_serve(config, inherited, board, announce)
+
+
+def _plan_and_serve(
+    config: Config,
+    inherited: Sequence[tuple[str, socket.socket]],
+    board: Board,
+    announce: Callable[[DaemonState], None],
+) -> int:
+    started = time.monotonic()
+
+    def report_progress(phase: str, detail: str = "") -> None:
+        text = f"{phase}: {detail}" if detail else phase
+        announce(DaemonState(phase="starting", text=shorten(text), start_time=started))
+
     # Until the loop runs, SIGTERM unwinds like Ctrl-C: a download is cut short and leaves nothing behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        plan = plan_serving(config)
+        plan = plan_serving(config, report_progress)
     except KeyboardInterrupt:
         logger.info("stopped before the model was loaded")
         return 0
@@ -100,29 +126,20 @@ def run_server(config: Config) -> int:
             num_threads=plan.num_threads,
             engine_socket=directory.socket_path("engine-0"),
         )
-        return _serve(deployment, listeners, signals, manager, started)
+        with Supervisor(signals, config.server.shutdown_timeout, announce, _data_path(config) / "crash") as supervisor:
+            return _serve(deployment, listeners, supervisor, board, started)
 
 
-def _serve(
-    deployment: Deployment, listeners: Listeners, signals: SignalInbox, manager: ServiceManager, started: float
-) -> int:
-    config = deployment.config
-    crash_folder = _data_path(config) / "crash"
-    with (
-        contextlib.closing(Board()) as board,
-        Supervisor(
-            signals, config.server.shutdown_timeout, Announcer(board, manager).announce, crash_folder
-        ) as supervisor,
-    ):
-        fds = listeners.fds | {"board": board.fd}
-        supervisor.start([[frontend_service(deployment, fds)], [core_service(deployment)]])
-        facts = supervisor.wait_until_ready()
-        if facts is not None:
-            logger.info("%s", _ready_line(deployment, listeners, facts, time.monotonic() - started))
-            supervisor.wait_for_stop()
-            # While we hold the sockets too, the kernel would go on queueing connections that nobody will accept.
-            listeners.close()
-        return supervisor.stop()
+def _serve(deployment: Deployment, listeners: Listeners, supervisor: Supervisor, board: Board, started: float) -> int:
+    fds = listeners.fds | {"board": board.fd}
+    supervisor.start([[frontend_service(deployment, fds)], [core_service(deployment)]])
+    facts = supervisor.wait_until_ready()
+    if facts is not None:
+        logger.info("%s", _ready_line(deployment, listeners, facts, time.monotonic() - started))
+        supervisor.wait_for_stop()
+        # While we hold the sockets too, the kernel would go on queueing connections that nobody will accept.
+        listeners.close()
+    return supervisor.stop()
 
 
 def _data_path(config: Config) -> Path:

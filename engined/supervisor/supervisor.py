@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from engined import log
 from engined.process.board import DaemonState
 from engined.process.heartbeat import Phase
 from engined.process.launch import ChildProcess, describe_exit
@@ -292,7 +293,14 @@ class Supervisor:
         state = describe_state(
             self._family.services, was_ready=self._was_ready, is_stopping=is_stopping, last_cause=last_cause
         )
-        self._announce(dataclasses.replace(state, num_reloads=self._num_reloads, start_time=self._start_time))
+        self._announce(
+            dataclasses.replace(
+                state,
+                num_reloads=self._num_reloads,
+                num_log_lines_dropped=log.num_dropped(),
+                start_time=self._start_time,
+            )
+        )
 
     def _root_cause(self) -> Failure:
         return root_cause(self._failures, [service.name for service in reversed(self._family.services)])

@@ -77,6 +77,12 @@ def _bind(path: Path, mode: int) -> UnixListener:
         os.umask(previous_umask)
 
 
+def check_unanswered(path: Path) -> None:
+    """Raises ListenError if a server answers at `path`. Leaves everything as it is."""
+    if _is_answering(path):
+        raise ListenError(f"a server already listens on {path}: stop it, or choose another --uds")
+
+
 def _remove_stale_socket(path: Path) -> None:
     try:
         status = path.lstat()
@@ -86,8 +92,7 @@ def _remove_stale_socket(path: Path) -> None:
         raise ListenError(f"cannot listen on {path}: {error.strerror}") from None
     if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():
         raise ListenError(f"{path} exists and is not a socket of this user: choose another --uds, or remove it")
-    if _is_answering(path):
-        raise ListenError(f"a server already listens on {path}: stop it, or choose another --uds")
+    check_unanswered(path)
     path.unlink(missing_ok=True)
 
 

@@ -8,8 +8,9 @@ import torch.distributed
 from engined.errors import StartupError
 from engined.layers.tensor_parallel import TensorParallelGroup
 
-# A rank whose peers do not answer at start is stuck for good; a healthy group meets within a second.
-_RENDEZVOUS_TIMEOUT = timedelta(seconds=120)
+# It holds for the meeting and for every collective. A rank that has loaded waits for one whose disk is slower, however
+# long that takes: the core ends a group that makes no progress, and says which step it hung in.
+_TIMEOUT = timedelta(days=1)
 
 
 def create_group(rank: int, size: int, rendezvous: str | None, device: torch.device) -> TensorParallelGroup:
@@ -26,7 +27,7 @@ def create_group(rank: int, size: int, rendezvous: str | None, device: torch.dev
             init_method=f"file://{rendezvous}",
             rank=rank,
             world_size=size,
-            timeout=_RENDEZVOUS_TIMEOUT,
+            timeout=_TIMEOUT,
         )
     except (RuntimeError, ValueError) as error:
         raise StartupError(f"Worker_TP{rank} could not join the other {size - 1} ranks: {error}") from error

@@ -1,4 +1,7 @@
-"""Entry of a worker process: one rank of a group, driven by the core over its link. Started by MultiProcExecutor."""
+"""Entry of a worker process: one rank of a group, driven by the core over its link. Started by MultiProcExecutor.
+
+The core reads its signs of life, and gives none itself while a rank at rest gives none.
+"""
 
 import gc
 import os
@@ -11,6 +14,7 @@ from engined.errors import ProtocolError
 from engined.ipc.channel import BlockingChannel
 from engined.ipc.frame import Frame, MessageType
 from engined.process.child import Child
+from engined.process.heartbeat import REST_INTERVAL, Phase
 from engined.protocol.boot import WorkerBoot
 from engined.protocol.codec import decode, encode
 from engined.protocol.plan import GrammarMasks, ModelRunnerOutput, SchedulerOutput
@@ -31,7 +35,7 @@ def main(child: Child) -> int:
         gc.collect()
         gc.freeze()
         child.report_ready()
-        _serve(channel, worker, boot.rank)
+        _serve(channel, worker, child, boot.rank)
     finally:
         tracer.close()
     return 0
@@ -44,8 +48,9 @@ def _end_traced(tracer: Tracer) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _serve(channel: BlockingChannel, worker: Worker, rank: int) -> None:
-    while (frame := channel.receive()) is not None:
+def _serve(channel: BlockingChannel, worker: Worker, child: Child, rank: int) -> None:
+    while (frame := _next_frame(channel, child)) is not None:
+        child.heartbeat.beat(Phase.STEP)
         result: ModelRunnerOutput | None = None
         match frame.type:
             case MessageType.EXECUTE:
@@ -58,6 +63,14 @@ def _serve(channel: BlockingChannel, worker: Worker, rank: int) -> None:
                 raise ProtocolError(f"a core may not send {frame.type.name} to a worker")
         if result is not None and rank == 0:
             channel.send(MessageType.RESULT, encode(result))
+
+
+def _next_frame(channel: BlockingChannel, child: Child) -> Frame | None:
+    """What the core wants next; None when it has closed the link."""
+    child.heartbeat.beat(Phase.IDLE)
+    while not channel.wait(REST_INTERVAL):
+        child.heartbeat.beat(Phase.IDLE)
+    return channel.receive()
 
 
 def _masks(frame: Frame) -> GrammarMasks | None:

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.int8}
 _WARM_UP_TOKENS = 64
+_WARM_UP_SECONDS = 20.0
+"""Of the longest silence of a warm-up; a slow machine warms up with a shorter prompt."""
 
 
 class Worker:
@@ -76,7 +78,7 @@ class Worker:
         self._report_progress("warming up")
         faults.point("warm-up")
         with self._track.span("warm up"):
-            self._warm_up()
+            self._warm_up(group)
         logger.info(
             "weights loaded in %.2f s, warm-up took %.2f s, %d compute threads",
             loaded - started,
@@ -160,15 +162,26 @@ class Worker:
         )
         model.bind(backend, lambda: backend.allocate_kv_cache(self._settings.num_kv_blocks))
 
-    def _warm_up(self) -> None:
-        """Run a prompt, and a decode step if there are any, so that the first request does not pay for the libraries'
-        own set-up.
+    def _warm_up(self, group: TensorParallelGroup) -> None:
+        """Run two prompts, each with a decode step if there are any, so that the first request does not pay for the
+        libraries' own set-up.
 
-        The blocks it writes are free: no prefix of them is ever looked up.
+        The first is one token long, and tells how long the second may be on this machine: that gives no sign of life.
         """
+        settings = self._settings
+        longest = min(_WARM_UP_TOKENS, settings.max_model_len - (settings.model_info.runner == "generate"))
+        started = time.monotonic()
+        self._run_prompt(1)
+        seconds = time.monotonic() - started
+        # All ranks must run the same prompt.
+        num_tokens = torch.tensor([max(1, min(longest, int(_WARM_UP_SECONDS / seconds)))])
+        group.broadcast(num_tokens)
+        self._run_prompt(int(num_tokens))
+
+    def _run_prompt(self, num_tokens: int) -> None:
+        """A request of nobody. The blocks it writes are free: no prefix of them is ever looked up."""
         settings, block_size = self._settings, self._settings.config.cache.block_size
         is_pooling = settings.model_info.runner == "pooling"
-        num_tokens = min(_WARM_UP_TOKENS, settings.max_model_len if is_pooling else settings.max_model_len - 1)
         new = NewRequestData(
             request_id="warm-up",
             token_ids=[0] * num_tokens,

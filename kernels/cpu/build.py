@@ -29,6 +29,7 @@ SOURCE = Path(__file__).parent / "source"
 # Contraction to multiply-add is spelled out, because equal results on all paths rest upon it.
 FLAGS = ("-std=c++20", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-fPIC")
 _TIMEOUT_SECONDS = 120.0
+_VERSION_TIMEOUT_SECONDS = 30.0
 _LOCK_TIMEOUT_SECONDS = _TIMEOUT_SECONDS + 10.0
 _POLL_SECONDS = 0.5
 _PHASE = "preparing the CPU kernels"
@@ -106,8 +107,10 @@ def _fingerprint(command: list[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.read_bytes())
-    version = subprocess.run([command[0], "--version"], capture_output=True, check=True, timeout=_TIMEOUT_SECONDS)
-    digest.update(version.stdout + repr((command[1:], _cpu_description())).encode())
+    version = subprocess.run(
+        [command[0], "--version"], capture_output=True, check=True, timeout=_VERSION_TIMEOUT_SECONDS
+    ).stdout
+    digest.update(version + repr((command[1:], _cpu_description())).encode())
     return digest.hexdigest()[:16]
 
 

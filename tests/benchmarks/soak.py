@@ -3,23 +3,29 @@
 A daemon with a tiny model gets streams and whole answers, some of which are dropped by their client half way,
 chat-like repeated prompts, requests that are refused, and probes. At the end, and at rest, it must be as it was after
 the warm-up: descriptors (sockets among them), threads, processes and shared memory equal, no request or KV block left,
-RSS nearly flat. Prints a line a minute and the verdict; exit code 1 if something has grown.
+and RSS nearly as it was at rest half way. The warm-up brings what is bounded to its bound: prompts of all lengths, for
+code is compiled for numbers of rows, and of different text, until the prefix cache is full.
+Prints a line a minute and the verdict; exit code 1 if something has grown.
 """
 
 import argparse
+import contextlib
+import os
 import random
+import re
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tests.end_to_end.server import title
 from tests.reliability import tiny_model
 from tests.reliability.clients import OpenRequest, probe
-from tests.reliability.daemon import Daemon, daemon, num_fds
+from tests.reliability.daemon import Daemon, daemon
 from tests.reliability.test_connections import resident
 
 NUM_CLIENTS = 8
@@ -28,7 +34,9 @@ PROBE_TIMEOUT = 10.0
 """The machine has other things to do; what matters here is that an answer comes."""
 REST_SECONDS = 5.0
 MAX_RSS_SLOPE = 1 << 20
-"""Bytes in ten minutes, of all processes together, in the second half: allocators take a while to find their size."""
+"""Bytes in ten minutes, of all processes together, from rest to rest."""
+PROMPT_LENGTHS = range(1, tiny_model.CONTEXT - 1, 15)
+"""Of the warm-up. Their sum is more than the KV cache holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,8 @@ class Sizes:
 
     processes: int
     threads: int
-    fds: int
+    fds: Counter[str]
+    """By process and kind."""
     rss: int
     num_shm: int
 
@@ -46,7 +55,23 @@ class Sizes:
         pids = harmed.note_pids()
         threads = sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in pids)
         shm = len(list(Path("/dev/shm").iterdir()))
-        return cls(len(pids), threads, sum(map(num_fds, pids)), sum(map(resident, pids)), shm)
+        return cls(len(pids), threads, Counter(chain(*map(descriptors, pids))), sum(map(resident, pids)), shm)
+
+    def line(self) -> str:
+        """For a reader."""
+        return (
+            f"{self.processes} processes, {self.threads} threads, {self.fds.total()} descriptors, "
+            f"{self.num_shm} shared memory, RSS {self.rss >> 10} KiB"
+        )
+
+
+def descriptors(pid: int) -> list[str]:
+    """What a process has open: its title and, for each descriptor, what that is."""
+    kinds = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            kinds.append(f"{title(pid)} {re.sub(r'[0-9]+', 'N', os.readlink(entry))}")
+    return kinds
 
 
 class Load:
@@ -102,15 +127,21 @@ def settle(harmed: Daemon) -> Sizes:
     return Sizes.of(harmed)
 
 
-def run_load(harmed: Daemon, seconds: float, samples: list[Sizes]) -> Counter[str]:
+def warm_up(harmed: Daemon) -> None:
+    """Let everything that is bounded reach its bound."""
+    for length in PROMPT_LENGTHS:
+        OpenRequest(harmed.port, stream=False, max_tokens=1, prompt=(f"{length:4d} " * length)[:length]).join()
+    run_load(harmed, WARM_UP_SECONDS)
+
+
+def run_load(harmed: Daemon, seconds: float) -> Counter[str]:
     """Load for so long, with a line a minute."""
     load = Load(harmed.port)
     load.start()
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, 60.0))
-        samples.append(Sizes.of(harmed))
-        print(f"{sum(load.outcomes.values()):7d} requests  {samples[-1]}", flush=True)
+        print(f"{load.outcomes.total():7d} requests, {Sizes.of(harmed).line()}", flush=True)
     load.stop()
     return load.outcomes
 
@@ -125,23 +156,26 @@ def main() -> int:
         with daemon(model, Path(folder)) as harmed:
             harmed.wait_ready()
             pids = {title(pid): pid for pid in harmed.note_pids()}
-            run_load(harmed, WARM_UP_SECONDS, [])
+            warm_up(harmed)
             before = settle(harmed)
-            samples: list[Sizes] = []
-            outcomes = run_load(harmed, arguments.minutes * 60, samples)
+            outcomes = run_load(harmed, arguments.minutes * 30)
+            half_way = settle(harmed)
+            outcomes += run_load(harmed, arguments.minutes * 30)
             after = settle(harmed)
             same = {title(pid): pid for pid in harmed.note_pids()} == pids
-    half = [sample.rss for sample in samples[(len(samples) - 1) // 2 :]]
-    slope = (half[-1] - half[0]) / max(len(half) - 1, 1) * 10
-    print(f"outcomes {dict(sorted(outcomes.items()))}")
-    print(f"before {before}\nafter  {after}\nRSS slope {slope / 1024:.0f} KiB in 10 minutes")
+    slope = (after.rss - half_way.rss) / (arguments.minutes / 2) * 10
+    print(f"{outcomes.total()} requests: {dict(sorted(outcomes.items()))}")
+    print(f"before   {before.line()}\nhalf way {half_way.line()}\nafter    {after.line()}")
+    print(f"RSS slope {slope / 1024:.0f} KiB in 10 minutes")
     known = ("length", "dropped", "refused 400", "probe 200")
     problems = [f"{count} x {name}" for name, count in outcomes.items() if name not in known]
     problems += [
         f"{name}: {getattr(before, name)} before, {getattr(after, name)} after"
-        for name in ("processes", "threads", "fds", "num_shm")
+        for name in ("processes", "threads", "num_shm")
         if getattr(before, name) != getattr(after, name)
     ]
+    problems += [f"descriptors of {name} more than before" for name in (after.fds - before.fds)]
+    problems += [f"descriptors of {name} fewer than before" for name in (before.fds - after.fds)]
     if not same:
         problems.append("a process is another one")
     if slope > MAX_RSS_SLOPE:

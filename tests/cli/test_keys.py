@@ -40,3 +40,16 @@ def test_what_cannot_be_appended(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["keys", "new", "bob", "--file", str(path)]) == 2
     assert "chmod o-rwx" in capsys.readouterr().err
     assert path.read_text() == before
+
+
+def test_how_a_server_gets_to_know_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """systemd copies a credential once, when the service starts: a reload would read the old copy again."""
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    (tmp_path / "credentials").mkdir()
+    assert main(["keys", "new", "alice", "--file", str(tmp_path / "keys")]) == 0
+    assert "reads it at SIGHUP (systemctl reload engined)" in capsys.readouterr().err
+    assert main(["keys", "new", "bob", "--file", str(tmp_path / "credentials" / "api-keys")]) == 0
+    said = capsys.readouterr().err
+    assert "restart the service" in said and "reload" not in said

@@ -199,6 +199,7 @@ HOSTILE: dict[str, dict[str, Any]] = {  # H36 and H37 of the list of hostile inp
 }
 
 
+@pytest.mark.alone
 def test_hostile_constraints_disturb_nobody(default_server: Server, client: openai.OpenAI) -> None:
     pid = engine_pid(default_server)
     gaps: list[float] = []

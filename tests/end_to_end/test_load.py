@@ -68,6 +68,7 @@ def resident_bytes(server: Server) -> int:
     return total
 
 
+@pytest.mark.alone
 def test_streams_and_hang_ups_again_and_again(small_server: Server) -> None:
     sizes = []
     for round_number in range(3):

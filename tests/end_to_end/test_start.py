@@ -75,6 +75,15 @@ def reasons_until_started(server: Server) -> list[str]:
     raise AssertionError(f"it did not start; it said {list(seen)}")
 
 
+def wait_until_dropped(server: Server, count: int) -> float:
+    """Wait until so many lines of the log are lost, or more; their number."""
+    deadline = time.monotonic() + 10
+    while (seen := server.metric("engined:log_lines_dropped_total")) < count:
+        assert time.monotonic() < deadline, f"{seen} lines are lost, not {count}"
+        time.sleep(0.05)
+    return seen
+
+
 def test_a_start_says_how_far_it_is_and_outlives_its_log(started: tuple[Server, PipedLog]) -> None:
     server, log = started
     reasons = reasons_until_started(server)
@@ -100,8 +109,8 @@ def test_a_start_says_how_far_it_is_and_outlives_its_log(started: tuple[Server, 
     pids = server.processes()
     for _ in range(3):
         server.complete(prompt="Once", max_tokens=2)
-    assert server.metric("engined:log_lines_dropped_total") == 3
-    server.process.send_signal(signal.SIGUSR1)  # the supervisor has something to write too
-    time.sleep(1.0)
+    num_dropped = wait_until_dropped(server, 3)
+    server.process.send_signal(signal.SIGUSR1)  # the supervisor has something to write too, about both its children
+    wait_until_dropped(server, num_dropped + 2)
     server.complete(prompt="Once", max_tokens=2)
     assert server.processes() == pids

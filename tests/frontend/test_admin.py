@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from engined.config.schema import Config, ServerConfig
+from engined.errors import EnginedError
 from engined.frontend.recent_rates import WINDOW_SECONDS, RecentRates
 from tests.frontend.conftest import RunningFrontend, StartFrontend
 
@@ -267,3 +268,15 @@ async def test_the_command_says_by_its_exit_code_that_the_server_is_not_ready(st
     out, _ = await process.communicate()
     assert process.returncode == 1
     assert "not ready (serving): the engine is loading the model" in out.decode()
+
+
+async def test_rates_that_are_sampled_no_more_end_the_process(
+    start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_broken(self: RecentRates) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    frontend = await start_frontend()
+    monkeypatch.setattr(RecentRates, "sample", is_broken)
+    with pytest.raises(EnginedError, match="the task 'rates' of the frontend ended"):
+        await asyncio.wait_for(asyncio.shield(frontend.task), 10)

@@ -15,6 +15,7 @@ import pytest
 from engined.batch.request_line import BATCH_URLS
 from engined.checkpoint.model_info import ModelInfo
 from engined.config.schema import Config, SchedulerConfig, ServerConfig
+from engined.errors import EnginedError
 from engined.frontend.batches import batch_store
 from engined.frontend.batches import service as service_module
 from engined.frontend.batches.answers import BatchAnswers
@@ -156,3 +157,20 @@ async def test_a_disk_that_is_full_ends_the_batch_and_frees_its_place(
     # A batch that still counted as unfinished would keep the file.
     async with frontend.client.delete(f"http://engined/v1/files/{file_id}") as response:
         assert response.status == 200
+
+
+async def test_a_batch_whose_task_dies_ends_the_process(
+    start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look under way for ever, and keep its place; the next process goes on with it."""
+    frontend = await start_frontend()
+    file_id = await upload(frontend, 3)
+
+    def is_broken(path: Path, data: bytes) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    status, _ = await create(frontend, file_id)
+    monkeypatch.setattr(batch_store, "write_whole", is_broken)
+    assert status == 200
+    with pytest.raises(EnginedError, match="the task 'batches' of the frontend ended"):
+        await asyncio.wait_for(asyncio.shield(frontend.task), 10)

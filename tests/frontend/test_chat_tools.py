@@ -46,9 +46,10 @@ def called(**changes: Any) -> list[dict[str, Any]]:
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("tools", {"tools": []}),
-    ("tools", {"tools": [tool(name=f"f{index}") for index in range(129)]}),
+    *(("tools", {"tools": [tool(name=f"f{index}") for index in range(count)]}) for count in (129, 10_000)),
     ("tools[1].function.name", {"tools": [WEATHER, WEATHER]}),
-    *(("tools[0].function.name", {"tools": [tool(name=name)]}) for name in ("", "a b", "é", "x" * 65, "a\n")),
+    *(("tools[0].function.name", {"tools": [tool(name=name)]}) for name in ("", "a b", "é", "a\n")),
+    *(("tools[0].function.name", {"tools": [tool(name="x" * length)]}) for length in (65, 1_000_000)),
     ("tools[0].function", {"tools": [{"type": "function"}]}),
     ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
     ("tools[0].type", {"tools": [{"type": "web_search"}]}),

@@ -19,6 +19,8 @@ from engined.frontend.connection_limits import ConnectionLimits, ConnectionPlace
 from engined.frontend.connection_timers import ConnectionTimes
 from tests.frontend.conftest import RunningFrontend, StartFrontend
 
+pytestmark = pytest.mark.alone
+
 SHORT = ConnectionTimes(head=0.4, idle=1.0)
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -210,6 +210,7 @@ HOSTILE: dict[str, dict[str, Any]] = {  # H36 and H37 of the list of hostile inp
 }
 
 
+@pytest.mark.alone
 async def test_hostile_constraints_are_refused_within_a_second(start_frontend: StartFrontend) -> None:
     frontend = await start_frontend()
     assert (await post(frontend, CHAT, structured_outputs={"regex": "a"}))[0] == 200

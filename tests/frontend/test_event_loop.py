@@ -10,6 +10,8 @@ import pytest
 
 from tests.frontend.conftest import StartFrontend
 
+pytestmark = pytest.mark.alone
+
 MOST_SECONDS = 0.1
 """Of processor time in one callback. Time on the clock would tell more about the machine's other work."""
 MESSAGE = {"role": "user", "content": "x"}

@@ -8,9 +8,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from engined.checkpoint.model_info import ModelInfo
 from engined.config.api_keys import digest_key
-from engined.config.schema import Config, ServerConfig
+from engined.config.schema import Config, ModelConfig, ServerConfig
 from engined.log.formats import JsonFormatter
+from engined.tokenization.tokenizer import ModelTokenizer
 from tests.frontend.conftest import RunningFrontend, StartFrontend
 
 CHAT = "/v1/chat/completions"
@@ -18,7 +20,8 @@ KEY, PROMPT = "sk-s3cr3t", "pr0mpt-text"
 HEADERS = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "label-1"}
 FIELDS = [
     *("id", "label", "key", "endpoint", "status", "finish_reason", "error", "num_sequences", "prompt_tokens"),
-    *("cached_tokens", "generated_tokens", "queue_seconds", "first_output_seconds", "total_seconds"),
+    *("cached_tokens", "generated_tokens", "reasoning_tokens"),
+    *("queue_seconds", "first_output_seconds", "total_seconds"),
 ]
 
 
@@ -100,3 +103,22 @@ async def test_failures_and_refusals(frontend: RunningFrontend, caplog: pytest.L
     said = gone.__dict__["request"]
     # What the engine made for nobody counts too.
     assert (said["status"], said["finish_reason"], said["generated_tokens"]) == (499, "client_disconnect", 2)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_reasoning_is_told_apart(
+    start_frontend: StartFrontend,
+    tokenizer: ModelTokenizer,
+    model_info: ModelInfo,
+    caplog: pytest.LogCaptureFixture,
+    is_stream: bool,
+) -> None:
+    caplog.set_level(logging.INFO, logger="engined")
+    tokens = [*tokenizer.encode("<think>\nThey ask me.\n</think>\n\nHello"), model_info.eos_token_ids[0]]
+    frontend = await start_frontend(Config(model=ModelConfig(reasoning_parser="think")), lambda request: tokens)
+    async with frontend.client.post(f"http://engined{CHAT}", json=body(stream=is_stream)) as response:
+        await response.read()
+    [line] = await lines_about(caplog, CHAT, 1)
+    facts = line.__dict__["request"]
+    assert 0 < facts["reasoning_tokens"] < facts["generated_tokens"]
+    assert f"({facts['reasoning_tokens']} of them reasoning)" in line.getMessage()

@@ -259,6 +259,7 @@ async def test_a_file_that_nobody_reads_is_dropped(
         assert len(await response.read()) == 2_100_000
 
 
+@pytest.mark.alone
 async def test_others_do_not_notice(
     start_frontend: StartFrontend, sockets: list[socket.socket], transports: list[asyncio.Transport]
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from engined.layers.dense_weight import OneDnnWeightMethod
+from engined.layers.dense_weight import OneDnnWeightMethod, padded_rows
 
 # Which kernel oneDNN picks for how many rows is known for AVX2 machines only.
 IS_KNOWN = torch.backends.cpu.get_cpu_capability() == "AVX2"
@@ -33,6 +33,14 @@ def test_bits_do_not_depend_on_the_number_of_rows(method: OneDnnWeightMethod) ->
     for rows in (1, 2, 3, 8, 16, 31, 64, 129, 256):
         torch.testing.assert_close(method(inputs[:rows], None), whole[:rows], **SAME)
         torch.testing.assert_close(method(inputs[-rows:], None), whole[-rows:], **SAME)
+
+
+def test_one_dnn_meets_few_numbers_of_rows() -> None:
+    """It keeps compiled code for each of them for ever."""
+    padded = {rows: padded_rows(rows) for rows in range(1, 8193)}
+    assert all(rows <= count <= max(rows * 9 / 8, rows + 15) for rows, count in padded.items())
+    assert len(set(padded.values())) < 80
+    assert all(padded_rows(count) == count for count in padded.values())
 
 
 def test_the_plain_weight_is_let_go(method: OneDnnWeightMethod) -> None:

@@ -18,6 +18,7 @@ import pytest
 from engined.config.journal import writes_to_journal
 from engined.log import LogHandler
 from engined.log.formats import JsonFormatter, TextFormatter, printable
+from engined.log.losses import LossCounter
 from engined.log.output import LogOutput
 
 HOSTILE = "a\r\nb\x1b[31mc\x9bd\u202ee\ttext"
@@ -40,7 +41,7 @@ def record(message: str, *args: object, level: int = logging.INFO, **attributes:
 
 @contextmanager
 def handler_of(fd: int) -> Iterator[LogHandler]:
-    with closing(LogHandler(LogOutput(fd))) as handler:
+    with closing(LogHandler(LogOutput(fd), LossCounter())) as handler:
         handler.setFormatter(logging.Formatter("%(message)s"))
         yield handler
 

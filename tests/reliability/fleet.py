@@ -11,7 +11,7 @@ from tests.reliability.daemon import RANKS, Daemon, daemon
 STEP_TIMEOUT = 3.0
 FRONTEND_BUDGET = 3.0
 IDLE_BUDGET = 6.0
-"""Above the five seconds between two beats of an engine at rest."""
+"""Well above the two seconds between two signs of life of an engine, or of a rank, at rest."""
 SHUTDOWN_TIMEOUT = 3.0
 LIMITS = f"set frontend_budget {FRONTEND_BUDGET}\nset idle_budget {IDLE_BUDGET}\n"
 FLAGS = ("--step-timeout", f"{STEP_TIMEOUT:g}", "--shutdown-timeout", f"{SHUTDOWN_TIMEOUT:g}")

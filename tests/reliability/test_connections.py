@@ -5,6 +5,8 @@ import resource
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.reliability.clients import probe
 from tests.reliability.fleet import Fleet
 
@@ -47,6 +49,7 @@ async def measure(port: int, pid: int, count: int, num_probes: int) -> tuple[flo
     return each, sorted(seconds)
 
 
+@pytest.mark.alone
 def test_two_thousand_idle_connections(fleet: Fleet) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = NUM_CONNECTIONS + 500

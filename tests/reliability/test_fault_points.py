@@ -203,6 +203,7 @@ def test_no_descriptor_for_a_frontend_that_comes_back(fleet: Fleet) -> None:
     fleet.keep(harmed)
 
 
+@pytest.mark.alone
 def test_a_place_costs_nothing_to_speak_of() -> None:
     started = time.perf_counter()
     for _ in range(100_000):

@@ -55,6 +55,12 @@ def test_the_part_covers_every_role_and_phase_and_every_action() -> None:
     assert set(CI) <= set(MATRIX)
 
 
+def test_a_rank_that_stops_at_rest_is_found_at_its_limit(fleet: Fleet) -> None:
+    """R5. Nothing asks a rank at rest for anything; the core tells of its silence."""
+    run(fleet, Case("rank 1", "idle", "SIGSTOP"))
+
+
+@pytest.mark.alone
 def test_an_idle_daemon_ends_soon(fleet: Fleet) -> None:
     """R13."""
     harmed = fleet.ready("engine")
@@ -117,9 +123,6 @@ def harm_while_serving(fleet: Fleet, case: Case) -> None:
     requests = bring_to_phase(harmed, case)
     with Prober(harmed.port) as prober:
         harmed_at = harmed.harm(case.role, case.action)
-        if case == Case("rank 1", "idle", "SIGSTOP"):
-            # A rank at rest gives no sign of life: the next step finds out.
-            requests = [OpenRequest(harmed.port, stream=False)]
         if case.role == "supervisor" and case.action == "SIGSTOP":
             time.sleep(1.0)
             os.kill(harmed.pid("supervisor"), signal.SIGCONT)

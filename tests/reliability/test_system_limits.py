@@ -25,6 +25,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.alone
 def test_out_of_descriptors(fleet: Fleet) -> None:
     """R24: connections wait, what runs goes on, nothing spins; a second after there is room, all is normal."""
     harmed = fleet.ready("frontend")

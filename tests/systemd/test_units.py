@@ -141,3 +141,16 @@ def test_what_the_system_service_cannot_see_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="hidden from the system's services"):
         check_visible([Path("/opt/engined"), Path(path)])
     check_visible([Path("/opt/engined"), Path("/srv/models/a.gguf")])
+
+
+@pytest.mark.parametrize("unit", ["engined.service", "engined@.service"])
+def test_keys_are_read_where_a_reload_finds_their_change(unit: str) -> None:
+    text = (SHIPPED / unit).read_text()
+    [file] = re.findall(r"^ExecStart=.* --api-keys-file (\S+)$", text, re.MULTILINE)
+    assert not file.startswith("%d") and "LoadCredential" not in text
+    rules = [line.split() for line in (SHIPPED / "engined.tmpfiles.conf").read_text().splitlines()]
+    # The user that the service runs as can read it, and nobody else.
+    assert [rule[:1] + rule[2:5] for rule in rules if rule[1:2] == [file]] == [
+        ["f", "0600", "engined", "engined"],
+        ["z", "0600", "engined", "engined"],
+    ]

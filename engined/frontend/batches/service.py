@@ -49,6 +49,8 @@ class BatchService:
         self._executions: dict[str, BatchExecution] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_stopping = False
+        self._death: BaseException | None = None
+        self._has_died = asyncio.Event()
 
     # The life of the service.
 
@@ -62,10 +64,17 @@ class BatchService:
             self._start(BatchExecution(stored, storage.batches, storage.files))
 
     async def run(self) -> None:
-        """Get the data folder if `open` could not, however long that takes."""
+        """Get the data folder if `open` could not, however long that takes; then watch the batches.
+
+        Raises what the task of a batch died of: such a batch would look under way, and never end. The next process
+        goes on with it.
+        """
         while self._storage is None:
             await asyncio.sleep(RETRY_SECONDS)
             self.open()
+        await self._has_died.wait()
+        assert self._death is not None
+        raise self._death
 
     def stop(self) -> None:
         """Begin no further line: the daemon stops. Those under way count among the engine's running sequences."""
@@ -163,7 +172,13 @@ class BatchService:
     def _start(self, execution: BatchExecution) -> None:
         batch_id = execution.batch.id
         self._executions[batch_id] = execution
-        self._tasks[batch_id] = asyncio.create_task(self._carry_out(execution), name=batch_id)
+        self._tasks[batch_id] = task = asyncio.create_task(self._carry_out(execution), name=batch_id)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._death = error
+            self._has_died.set()
 
     async def _carry_out(self, execution: BatchExecution) -> None:
         batch_id = execution.batch.id
@@ -177,8 +192,11 @@ class BatchService:
             self._fail(
                 execution, BatchFault(code="batch_failed", message="the server could not read or write its files")
             )
-        except Exception:
-            # The outermost boundary of a batch: one that fails must not take the others with it.
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # The outermost boundary of a batch: one that fails, were it by a panic of a native library, which is no
+            # Exception, must not take the others with it.
             logger.exception("%s failed", batch_id)
             self._fail(execution, BatchFault(code="internal_error", message="internal server error"))
         if execution.batch.status not in UNFINISHED:

@@ -162,7 +162,7 @@ async def run_generation(engine: AsyncLLM, generation: Generation, *, final_only
         ending = failed(error, generation.endpoint)
         raise
     finally:
-        log_outcome(info, ending, live)
+        log_outcome(info, ending, live, generation.usage.num_reasoning_tokens)
 
 
 def _describe(generation: Generation, *, is_stream: bool) -> RequestInfo:
@@ -184,8 +184,9 @@ async def collect_whole(engine: AsyncLLM, generation: Generation) -> dict[str, A
         outputs: list[ChoiceOutput] = []
         while not run.is_finished:
             outputs += await run.next_outputs()
-    outputs.sort(key=lambda output: output.index)
-    return await call_off_loop(generation.formatter.whole, outputs, generation.usage, is_large=are_large(outputs))
+        outputs.sort(key=lambda output: output.index)
+        # Within the run, whose line of the log tells of the reasoning that is found here, and of a failure.
+        return await call_off_loop(generation.formatter.whole, outputs, generation.usage, is_large=are_large(outputs))
 
 
 def are_large(outputs: Sequence[ChoiceOutput]) -> bool:

@@ -51,6 +51,8 @@ class RequestOutcome:
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    reasoning_tokens: int
+    """Of those generated; counted when a choice ends. 0 where the answer's reasoning is not told apart."""
     queue_seconds: float | None
     """From arrival to the first step with one of its sequences; None if there was none."""
     first_output_seconds: float | None
@@ -58,7 +60,7 @@ class RequestOutcome:
     total_seconds: float
 
 
-def log_outcome(info: RequestInfo, ending: Ending, live: LiveRequest | None) -> None:
+def log_outcome(info: RequestInfo, ending: Ending, live: LiveRequest | None, num_reasoning_tokens: int = 0) -> None:
     """Write the line about one request. Without `live` it failed before the engine had it."""
 
     def since_arrival(event: float | None) -> float | None:
@@ -78,6 +80,7 @@ def log_outcome(info: RequestInfo, ending: Ending, live: LiveRequest | None) -> 
         prompt_tokens=info.num_prompt_tokens,
         cached_tokens=0 if live is None else live.num_cached_tokens,
         generated_tokens=0 if live is None else live.num_generated_tokens,
+        reasoning_tokens=num_reasoning_tokens,
         queue_seconds=since_arrival(min(started_times, default=None)),
         first_output_seconds=since_arrival(None if live is None else live.collector.first_output_time),
         total_seconds=time.monotonic() - info.arrival_time,
@@ -109,6 +112,8 @@ def _sentence(outcome: RequestOutcome) -> str:
         tokens += f" ({outcome.cached_tokens} cached)"
     if outcome.generated_tokens:
         tokens += f", {outcome.generated_tokens} generated"
+    if outcome.reasoning_tokens:
+        tokens += f" ({outcome.reasoning_tokens} of them reasoning)"
     if outcome.num_sequences > 1:
         tokens += f" in {outcome.num_sequences} sequences"
     who = " ".join(part for part in (f"({outcome.label})", outcome.key, outcome.endpoint) if part)
