@@ -1,5 +1,6 @@
 """The kernels, built for each instruction set that this machine runs."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,5 +33,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     compiler = find_compiler()
     if compiler is None:
         pytest.skip("no C++ compiler here")
-    folder: Path = tmp_path_factory.getbasetemp() / "kernels"
+    base = tmp_path_factory.getbasetemp()
+    # The folder of the whole run, where there are several workers: what one has built serves the others.
+    folder: Path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
     return CpuKernels(build(compiler, folder, MACHINES[request.param]))
