@@ -96,8 +96,9 @@ def harm_while_starting(fleet: Fleet, case: Case) -> None:
     if case.role == "rank 1" and case.phase == "handshake":
         # Its core has loaded and goes on: it finds out, and is started again like one that has served.
         harmed.resume()
-        harmed.wait_ready(RESTART + STEP_TIMEOUT + HANG_MARGIN)
-        assert "EngineCore 0 is started again" in harmed.log()
+        # First the restart: the old core may seem to serve for a moment until then.
+        harmed.wait_log("EngineCore 0 is started again", RESTART + STEP_TIMEOUT + HANG_MARGIN)
+        harmed.wait_ready(RESTART)
         fleet.keep(harmed)
         return
     limit = (START_LIMIT if case.phase == "spawn" else LOAD_LIMIT) + HANG_MARGIN if is_waiting else 1.0
@@ -153,11 +154,12 @@ def check_recovery(harmed: Daemon, case: Case, requests: list[OpenRequest], prob
         # Its engine goes on, if it was held up only for us.
         harmed.resume()
     check_endings(case, requests, harmed_at, found + TERMINAL)
+    # The look that follows the end of the victim must not be taken for the one before it.
+    ended_at = max([request.ended_at for request in requests], default=harmed_at + found)
     if case.role != "frontend":
         seconds = prober.wait_for(503, harmed_at, found + 5)
         assert seconds <= found + NOTICE, f"/readyz said 503 after {seconds:.2f} s"
-    # The look that follows the end of the victim must not be taken for the one before it.
-    ended_at = max([request.ended_at for request in requests], default=harmed_at + found)
+        ended_at = max(ended_at, harmed_at + seconds)
     harmed.resume()
     seconds = prober.wait_for(200, max(ended_at, harmed_at) + 0.1, RESTART)
     ended = max([request.ended_at - harmed_at for request in requests], default=0.0)
