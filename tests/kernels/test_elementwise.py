@@ -1,4 +1,4 @@
-"""Norm and gate against torch."""
+"""Norms against torch."""
 
 import pytest
 import torch
@@ -29,19 +29,12 @@ def test_add_rms_norm(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_silu_and_multiply(kernels: CpuKernels, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("rows", [1, 40])
+def test_normalize_heads(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> None:
     torch.manual_seed(0)
-    for rows in (1, 40):
-        both = (torch.randn(rows, 96) * 8).to(dtype)
-        gate, up = both.float().chunk(2, -1)
-        close(kernels.silu_and_multiply(both), F.silu(gate) * up)
-
-
-def test_silu_of_extremes(kernels: CpuKernels) -> None:
-    gates = torch.tensor(
-        [-torch.inf, -1e30, -200.0, -88.5, -0.0, 0.0, 88.5, 200.0, 1e30, torch.inf, torch.nan] + [1.0] * 5
-    )
-    result = kernels.silu_and_multiply(torch.cat((gates, torch.ones(16)))[None])[0]
-    assert result[1:4].abs().max() < 1e-6
-    torch.testing.assert_close(result[2:9], F.silu(gates[2:9]), rtol=1e-5, atol=1e-6)
-    assert result[10].isnan()
+    heads, weight = torch.randn(rows, 5, 16).to(dtype), torch.randn(16).to(dtype)
+    expected = heads.clone()
+    expected[:, 1:4] = F.rms_norm(heads[:, 1:4].float(), (16,), weight.float(), 1e-5).to(dtype)
+    kernels.normalize_heads(heads, 1, 4, weight, 1e-5)
+    close(heads, expected)
+    assert torch.equal(heads[:, [0, 4]], expected[:, [0, 4]])
