@@ -61,6 +61,10 @@ class AttentionBackend(ABC):
     def allocate_kv_cache(self, num_blocks: int) -> KVCache:
         """The zeroed cache of one layer."""
 
+    def allocate_kv_caches(self, num_layers: int, num_blocks: int) -> list[KVCache]:
+        """The zeroed caches of all layers."""
+        return [self.allocate_kv_cache(num_blocks) for _ in range(num_layers)]
+
     @property
     def kv_block_bytes(self) -> int:
         """Bytes of one block of one layer, keys and values together."""

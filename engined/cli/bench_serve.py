@@ -2,7 +2,7 @@
 
 import asyncio
 import resource
-import time
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +127,7 @@ def command(**given: Any) -> int:
     workload, name = _choose(given["workload"], shape)
     files = _Files(json_path=given["json_path"], plot_path=given["plot_path"], baseline_path=given["baseline_path"])
     files.check(len(servers))
-    seed = time.time_ns() if given["seed"] is None else given["seed"]
+    seed = secrets.randbits(64) if given["seed"] is None else given["seed"]
     options = RunOptions(vocab_size=given["vocab_size"], timeout=given["timeout"])
     servers, records = asyncio.run(_measure(servers, workload, given["rounds"], seed, options))
     _print(records, servers[0].name)

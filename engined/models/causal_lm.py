@@ -4,11 +4,11 @@ The model runner calls `forward` inside a forward context, then `compute_logits`
 runner uses the hidden states themselves, so its model has no head. The model knows nothing of requests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from engined.attention.backend import AttentionBackend, KVCache
+from engined.attention.backend import AttentionBackend
 from engined.attention.layer import Attention
 from engined.checkpoint.model_info import ModelInfo
 from engined.kernels.cpu.library import CpuKernels
@@ -68,10 +68,11 @@ class CausalLM(nn.Module):
         assert self.lm_head is not None, "a pooling model has no logits"
         return self.lm_head.forward(hidden)
 
-    def bind(self, backend: AttentionBackend, allocate: Callable[[], KVCache]) -> None:
+    def bind(self, backend: AttentionBackend, num_blocks: int) -> None:
         """Give the loaded layers their attention backend and a KV cache each; from then on they may run as one call."""
-        for layer in self.attention_layers():
-            layer.bind(backend, allocate())
+        layers = self.attention_layers()
+        for layer, kv_cache in zip(layers, backend.allocate_kv_caches(len(layers), num_blocks), strict=True):
+            layer.bind(backend, kv_cache)
         self._fused = fuse(self._decoder_layers, self.norm, self._context)
 
     def attention_layers(self) -> list[Attention]:

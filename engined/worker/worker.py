@@ -160,7 +160,7 @@ class Worker:
             ),
             context.kernels,
         )
-        model.bind(backend, lambda: backend.allocate_kv_cache(self._settings.num_kv_blocks))
+        model.bind(backend, self._settings.num_kv_blocks)
 
     def _warm_up(self, group: TensorParallelGroup) -> None:
         """Run two prompts, each with a decode step if there are any, so that the first request does not pay for the

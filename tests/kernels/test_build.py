@@ -63,7 +63,7 @@ def test_a_compiler_that_fails(
     fake.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "no such header" >&2\nexit 1\n')
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(library, "find_compiler", lambda: str(fake))
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "engined"):
         assert load_cpu_kernels(tmp_path / "cache") is None
     assert "no such header" in caplog.text
     assert not list((tmp_path / "cache").glob("*.so"))

@@ -55,7 +55,7 @@ class PagedModel:
             ),
             kernels,
         )
-        self.model.bind(backend, lambda: backend.allocate_kv_cache(NUM_BLOCKS))
+        self.model.bind(backend, NUM_BLOCKS)
         self._free_blocks = torch.randperm(NUM_BLOCKS, generator=torch.Generator().manual_seed(1)).tolist()
         self._blocks: list[list[int]] = []
         self._computed: list[int] = []

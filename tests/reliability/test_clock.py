@@ -5,6 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "engined"
 MAY_TELL_THE_DATE = {
+    "bench/provenance.py": "when a benchmark ran",
     "frontend/batches/execution.py": "a batch expires at a date, which outlives the daemon",
     "frontend/batches/file_store.py": "created_at",
     "frontend/batches/service.py": "created_at, expires_at",

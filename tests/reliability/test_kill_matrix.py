@@ -166,7 +166,11 @@ def check_recovery(harmed: Daemon, case: Case, requests: list[OpenRequest], prob
     print(f"{case}: requests ended after {ended:.2f} s, ready again {seconds:.2f} s later")
     assert prober.num_refused() == 0
     if case.action == "SIGSTOP":
-        assert list((harmed.folder / "engined" / "crash").glob("*.txt")), "no stacks were kept"
+        # A frontend that was woken to show its stacks may have answered once more before they are saved.
+        deadline = time.monotonic() + 5
+        while not list((harmed.folder / "engined" / "crash").glob("*.txt")):
+            assert time.monotonic() < deadline, "no stacks were kept"
+            time.sleep(0.02)
 
 
 def harm_while_draining(fleet: Fleet, case: Case) -> None:

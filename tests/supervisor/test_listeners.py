@@ -168,7 +168,10 @@ def test_sockets_that_were_handed_over_win_and_stay(tmp_path: Path, caplog: pyte
     unix.listen()
     copies = tcp.dup(), unix.dup()
     config = ServerConfig(host="no.such.host.invalid", uds=str(tmp_path / "own.sock"))
-    with caplog.at_level(logging.INFO), Listeners(config, [("", copies[1]), ("http", copies[0])]) as listeners:
+    with (
+        caplog.at_level(logging.INFO, "engined"),
+        Listeners(config, [("", copies[1]), ("http", copies[0])]) as listeners,
+    ):
         port = tcp.getsockname()[1]
         assert listeners.addresses == [f"http://127.0.0.1:{port}", f"unix:{tmp_path}/given.sock"]
     assert "--host and --port do not count" in caplog.text and "--uds and --uds-group do not count" in caplog.text
