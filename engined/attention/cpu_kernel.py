@@ -60,7 +60,7 @@ class CpuKernelAttention(AttentionBackend):
         return self.allocate_kv_caches(1, num_blocks)[0]
 
     def allocate_kv_caches(self, num_layers: int, num_blocks: int) -> list[KVCache]:
-        """A block of all layers lies together: memory is then touched block by block, and not by a huge page a layer."""
+        """A block of all layers lies together: so memory is touched block by block, not by a huge page a layer."""
         block_bytes = self._block_bytes(ctypes.byref(self._shape(0, 0)))
         memory = untouched_zeros((num_blocks, num_layers, self.spec.num_kv_heads, 2, block_bytes), torch.uint8)
         return [KVCache(*layer.transpose(0, 1).unbind(2)) for layer in memory.unbind(1)]
