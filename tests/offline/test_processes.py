@@ -85,8 +85,10 @@ def test_a_script_without_a_main_guard_that_fails(default_gguf: Path, tmp_path: 
 
 
 CTRL_C_SCRIPT = """
+import signal
 import sys
 from engined import LLM, SamplingParams
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts the tests in the background ignores it
 llm = LLM(sys.argv[1], dtype="float32", kv_cache_memory="64MiB", max_model_len=1024, num_threads=1)
 while True:
     print("generating", flush=True)
