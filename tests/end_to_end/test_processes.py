@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.server import Server, descendants, running, start, title, wait_until_gone, wait_until_ready
 
 SMALL = ("--kv-cache-memory", "64MiB", "--max-model-len", "1024")
@@ -39,6 +41,7 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.alone
 def test_titles_and_rest(default_server: Server) -> None:
     titles = set(default_server.processes().values())
     # The checker is there once another test has asked for a constraint.
@@ -51,7 +54,7 @@ def test_titles_and_rest(default_server: Server) -> None:
     time.sleep(4)  # a step of an aborted request may still run; after a second of rest memory is given back, once
     before = cpu_seconds(pids)
     time.sleep(5)
-    assert cpu_seconds(pids) - before <= 0.05, "an idle daemon uses more than 1 % of a core"
+    assert cpu_seconds(pids) - before <= 0.1, "an idle daemon uses more than 2 % of a core"
 
 
 def test_supervisor_and_frontend_have_no_torch(default_server: Server) -> None:

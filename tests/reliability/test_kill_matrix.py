@@ -177,6 +177,7 @@ def harm_while_draining(fleet: Fleet, case: Case) -> None:
     """R14, R15, R31: the end of a daemon that loses a process while it ends is the end, and no later than planned."""
     harmed = fleet.ready(case.role)
     requests = bring_to_phase(harmed, case)
+    harmed.server.wait_for_metric("engined:num_requests_running", 2)
     harmed.server.process.terminate()
     harmed.wait_log("stopping: 2 sequences are running", 5)
     harmed_at = harmed.harm(case.role, case.action)
