@@ -52,7 +52,7 @@ class Checkpoint(ABC):
     ) -> None:
         """Copy the part `slices` of a tensor of such blocks, cut between them, into `destination`, which is as
         `BlockDestination.blocks`."""
-        raise NotImplementedError(f"{name} has no blocks")
+        raise AssertionError(f"{name} has no blocks: block_columns tells")
 
     def num_bytes(self, name: str, num_weights: int) -> int:
         """About how many bytes of the file hold so many weights of a tensor."""

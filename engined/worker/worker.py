@@ -103,7 +103,9 @@ class Worker:
             return self._runner.sample_tokens(masks)
 
     def release_memory(self) -> None:
-        """Give memory that was freed back to the system: glibc keeps the activations of past batches otherwise."""
+        """Give back to the system what forwards worked in; glibc keeps the activations of past batches otherwise."""
+        if isinstance(self._runner, ModelRunner | PoolingRunner):
+            self._runner.release_memory()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:  # musl has no such call, and no such habit
             trim(0)

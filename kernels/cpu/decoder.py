@@ -97,6 +97,10 @@ class DecoderKernel:
         )
         return output
 
+    def release_memory(self) -> None:
+        """Let go of what forwards work in; the next one allocates what it needs."""
+        self._workspace = torch.empty(0, dtype=torch.uint8)
+
 
 def _pack(layer: LayerTensors) -> _Layer:
     return _Layer(

@@ -71,7 +71,7 @@ def resident_bytes(server: Server) -> int:
 @pytest.mark.alone
 def test_streams_and_hang_ups_again_and_again(small_server: Server) -> None:
     sizes = []
-    for round_number in range(4):
+    for round_number in range(3):
         asyncio.run(storm(small_server, round_number))
         small_server.wait_for_metric("engined:num_requests_running", 0)
         small_server.wait_for_metric("engined:num_requests_waiting", 0)
@@ -79,9 +79,8 @@ def test_streams_and_hang_ups_again_and_again(small_server: Server) -> None:
         time.sleep(2)  # a resting engine gives back what its batches needed
         sizes.append(resident_bytes(small_server))
     print("resident MiB after each round:", [size >> 20 for size in sizes])
-    # In the first round buffers find their size: that of the largest step so far, which is a matter of chance.
+    assert sizes[1] <= sizes[0] * 1.02
     assert sizes[2] <= sizes[1] * 1.02
-    assert sizes[3] <= sizes[2] * 1.02
     finished = small_server.metric("engined:request_success_total")
     print(f"{finished:.0f} sequences ended")
     assert small_server.metric("engined:request_success_total", finished_reason="abort") > 0
