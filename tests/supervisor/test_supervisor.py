@@ -207,7 +207,8 @@ def test_core_that_makes_no_progress_while_loading(start: Start) -> None:
     daemon = start(SERVE, {"behaviour": "never_ready"}, budget=2.0)
     assert daemon.process.wait(20) == 70
     silence = re.search(r"EngineCore 0 hung: no sign of life for (\d+\.\d) s", daemon.last_line)
-    assert silence is not None and float(silence[1]) >= 2.0, daemon.last_line
+    # The limit, and at most one interval between two looks at it.
+    assert silence is not None and 2.0 <= float(silence[1]) <= 3.1, daemon.last_line
     assert "(LOADING, loading weights)" in daemon.last_line
     assert "time.sleep" in daemon.log or "in main" in daemon.log, "its stack is in the log"
 
