@@ -32,8 +32,6 @@ class CausalLM(nn.Module):
         self.info = info
         self._context = context
         self._fused: FusedDecoder | None = None
-        self.computes_layer_by_layer = False
-        """Even where all layers could run as one call."""
         self.embed_tokens = VocabParallelEmbedding(info.vocab_size, info.hidden_size, context)
         self.rotary = RotaryEmbedding(info.head_dim, info.rope_theta, info.rope_scaling, context)
         self.layers = nn.ModuleList(layers)
@@ -45,6 +43,11 @@ class CausalLM(nn.Module):
         )
 
     @property
+    def is_fused(self) -> bool:
+        """Whether all layers run as one call of our kernels."""
+        return self._fused is not None
+
+    @property
     def kernels(self) -> CpuKernels | None:
         """Those that the model computes with, if there are any."""
         return self._context.kernels
@@ -53,7 +56,7 @@ class CausalLM(nn.Module):
         """int64 ids and positions [num_tokens] -> hidden states [num_tokens, hidden_size], after the final norm"""
         stream = self.embed_tokens.forward(input_ids)
         rotation = self.rotary.forward(positions)
-        if self._fused is not None and not self.computes_layer_by_layer:
+        if self._fused is not None:
             return self._fused.forward(stream, rotation)
         update: Tensor | None = None
         for layer in self._decoder_layers:

@@ -1,7 +1,7 @@
 """Memory for packed weights, in huge pages where the system has them. Rank processes, while a model is loaded.
 
 Reading weights is what a decode step waits for, and with pages of 4 KiB a third of that time goes to address
-translation: on a Granite Rapids, two cores read 29 GB/s from small pages and 45 GB/s from those of 2 MiB.
+translation: on an Intel server with AMX, two cores read 29 GB/s from small pages and 45 GB/s from those of 2 MiB.
 """
 
 import mmap

@@ -35,7 +35,9 @@ class PagedModel:
         dtype: torch.dtype = torch.float32,
         kv_cache_dtype: torch.dtype = torch.float32,
         kernels: CpuKernels | None = None,
+        is_fused: bool = True,
     ) -> None:
+        """Not fused, the layers are called one by one, even where they could run as one call."""
         self.info = info
         self.block_size = BLOCK_SIZE if kernels is None else KERNEL_BLOCK_SIZE
         tp = tp or TensorParallelGroup()
@@ -55,7 +57,11 @@ class PagedModel:
             ),
             kernels,
         )
-        self.model.bind(backend, NUM_BLOCKS)
+        if is_fused:
+            self.model.bind(backend, NUM_BLOCKS)
+        else:
+            for layer in self.model.attention_layers():
+                layer.bind(backend, backend.allocate_kv_cache(NUM_BLOCKS))
         self._free_blocks = torch.randperm(NUM_BLOCKS, generator=torch.Generator().manual_seed(1)).tolist()
         self._blocks: list[list[int]] = []
         self._computed: list[int] = []

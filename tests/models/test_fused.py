@@ -4,18 +4,29 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaConfig, MistralConfig, PreTrainedConfig, Qwen3Config
 
 from engined.kernels.cpu.library import CpuKernels
-from tests.models.families import make_reference, save
+from tests.models.families import SIZES, make_reference, save
 from tests.models.paged import PagedModel
+
+CONFIGS = [
+    LlamaConfig(**SIZES, head_dim=16, attention_bias=True, mlp_bias=True),
+    MistralConfig(**SIZES, head_dim=16, sliding_window=7),
+    Qwen3Config(**SIZES, head_dim=16),
+]
+"""The widest vector steps through their heads; with others the kernels would not be used."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("variant", ["llama-biases", "qwen3", "mistral-window"])
-def test_same_bits(variant: str, dtype: torch.dtype, cpu_kernels: CpuKernels, tmp_path: Path) -> None:
-    folder = save(make_reference(variant), tmp_path)
-    fused, layered = (PagedModel.open(folder, dtype=dtype, kv_cache_dtype=dtype, kernels=cpu_kernels) for _ in range(2))
-    layered.model.computes_layer_by_layer = True
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_same_bits(config: PreTrainedConfig, dtype: torch.dtype, cpu_kernels: CpuKernels, tmp_path: Path) -> None:
+    folder = save(make_reference(config), tmp_path)
+    fused, layered = (
+        PagedModel.open(folder, dtype=dtype, kv_cache_dtype=dtype, kernels=cpu_kernels, is_fused=is_fused)
+        for is_fused in (True, False)
+    )
+    assert fused.model.is_fused and not layered.model.is_fused
     for paged in (fused, layered):
         for _ in range(2):
             paged.add_sequence()

@@ -36,7 +36,7 @@ class Upcoming {
 
     void fetch() {
         for (const ptrdiff_t stop = std::min(count_, next_ + step_); next_ < stop; ++next_)
-            // Into the second-level cache: measured on Granite Rapids with 32 requests of 1,024 tokens, 22 GB/s against
+            // Into the second-level cache: 22 GB/s for 32 requests of 1,024 tokens on an Intel server with AMX, against
             // 18 with the first level as target, which has too few requests under way.
             for (ptrdiff_t i = 0; i < bytes_; i += 64) _mm_prefetch(at_[next_] + i, _MM_HINT_T1);
     }
