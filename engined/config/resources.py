@@ -16,6 +16,17 @@ def allowed_cpus(root: Path = _ROOT) -> int:
     return num_cpus if quota is None else max(1, int(min(num_cpus, quota)))
 
 
+def own_cpus(rank: int, num_ranks: int, num_threads: int) -> list[int]:
+    """The CPUs for the threads of one rank, if all ranks together have a thread for each CPU of this process.
+
+    With fewer threads nobody can say which CPUs other programs leave free: the list is empty.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    if num_ranks * num_threads != len(cpus):
+        return []
+    return cpus[rank * num_threads : (rank + 1) * num_threads]
+
+
 def cpu_quota(root: Path = _ROOT) -> float | None:
     """CPUs whose time the tightest cgroup may use, for example 0.5; None without a limit."""
     quotas = [quota for folder in _cgroup_folders(root, "cpu") if (quota := _cpu_quota(folder)) is not None]

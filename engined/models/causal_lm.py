@@ -78,11 +78,6 @@ class CausalLM(nn.Module):
             layer.bind(backend, kv_cache)
         self._fused = fuse(self._decoder_layers, self.norm, self._context)
 
-    def release_memory(self) -> None:
-        """Let go of what forwards work in, while there are none."""
-        if self._fused is not None:
-            self._fused.release_memory()
-
     def attention_layers(self) -> list[Attention]:
         """The attention of each layer, in order; each needs a backend and a KV cache bound."""
         return [module for module in self.modules() if isinstance(module, Attention)]

@@ -41,10 +41,6 @@ class FusedDecoder:
         prepared: PreparedBatch = get_forward_context().prepared_by(self._backend)
         return self._kernel.forward(stream, rotation.angles, prepared.batch)
 
-    def release_memory(self) -> None:
-        """Let go of what forwards work in."""
-        self._kernel.release_memory()
-
 
 def fuse(layers: Sequence[DecoderLayer], final_norm: RMSNorm, context: LayerContext) -> FusedDecoder | None:
     """None where some part is not computed by our kernels, or where ranks must talk in between."""

@@ -12,6 +12,10 @@ def compute_environment(num_threads: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         # One heap: with one a thread, each keeps its own holes, and memory grows from round to round of the same load.
         "MALLOC_ARENA_MAX": "1",
+        # What a step frees, the next one allocates again: the system need not provide these pages anew. A resting
+        # engine gives them back all the same (Worker.release_memory).
+        "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+        "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
         # oneDNN keeps compiled products of 150 KB each, 1024 of them by default. A model needs some 50 for each shape
         # of its weights (see layers.dense_weight), few of them often; to make one again takes half a millisecond.
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",

@@ -104,10 +104,6 @@ class ModelRunner:
         self._counts.add_tokens(rows, token_ids)
         return self._build_output(rows, token_ids, sampled, step.prompt_logprobs)
 
-    def release_memory(self) -> None:
-        """Let go of what forwards work in, while there are none."""
-        self._model.release_memory()
-
     def _unpack(self, masks: GrammarMasks, rows: NDArray[np.int64]) -> AllowedTokens:
         index_of = {self._batch.request_ids[row]: index for index, row in enumerate(rows.tolist())}
         return unpack_masks([index_of[request_id] for request_id in masks.request_ids], masks.rows)

@@ -22,10 +22,6 @@ class PoolingRunner:
         self._track = track
         self._batch = InputBatch(shape)
 
-    def release_memory(self) -> None:
-        """Let go of what forwards work in, while there are none."""
-        self._model.release_memory()
-
     @torch.inference_mode()
     def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput:
         """Apply the plan, run the forward, and pool the sequences whose last token it computed."""

@@ -11,6 +11,7 @@ import torch
 from engined import faults
 from engined.attention.backend import AttentionSpec
 from engined.attention.selector import select_backend
+from engined.config.resources import own_cpus
 from engined.errors import ConfigError
 from engined.kernels.cpu.library import load_cpu_kernels
 from engined.layers.context import LayerContext
@@ -74,6 +75,9 @@ class Worker:
                 self._runner = EncoderRunner(self._load_encoder(context), self._track)
             else:
                 self._runner = self._create_decoder_runner(self._load_decoder(context), group)
+        if context.kernels is not None:
+            # Not before the weights are loaded: that takes threads of its own, which would stay on this one's core.
+            context.kernels.bind_threads(own_cpus(self._rank, size, self._settings.num_threads))
         loaded = time.monotonic()
         self._report_progress("warming up")
         faults.point("warm-up")
@@ -104,8 +108,6 @@ class Worker:
 
     def release_memory(self) -> None:
         """Give back to the system what forwards worked in; glibc keeps the activations of past batches otherwise."""
-        if isinstance(self._runner, ModelRunner | PoolingRunner):
-            self._runner.release_memory()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:  # musl has no such call, and no such habit
             trim(0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engined.kernels.cpu.library import AttentionBatch, AttentionShape, CpuKernels, LinearWeight, PackedLinear
+from engined.kernels.cpu.memory import map_huge_pages
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_ssize_t
 
@@ -77,6 +78,7 @@ class DecoderKernel:
             attention, final_norm.shape[0], len(layers), epsilon, self._layers, final_norm.data_ptr()
         )
         self._workspace_bytes, self._forward = kernels.decoder(ctypes.POINTER(_Decoder))
+        # It is kept: for a prompt of 1,024 tokens the system would have to provide 2,000 pages anew.
         self._workspace = torch.empty(0, dtype=torch.uint8)
 
     def forward(self, stream: Tensor, angles: Tensor, batch: AttentionBatch) -> Tensor:
@@ -85,7 +87,7 @@ class DecoderKernel:
         assert stream.is_contiguous() and angles.is_contiguous()
         num_bytes = self._workspace_bytes(ctypes.byref(self._decoder), stream.shape[0])
         if num_bytes > len(self._workspace):
-            self._workspace = torch.empty(num_bytes, dtype=torch.uint8)
+            self._workspace = map_huge_pages(num_bytes)
         output = torch.empty_like(stream)
         self._forward(
             ctypes.byref(self._decoder),
@@ -96,10 +98,6 @@ class DecoderKernel:
             output.data_ptr(),
         )
         return output
-
-    def release_memory(self) -> None:
-        """Let go of what forwards work in; the next one allocates what it needs."""
-        self._workspace = torch.empty(0, dtype=torch.uint8)
 
 
 def _pack(layer: LayerTensors) -> _Layer:

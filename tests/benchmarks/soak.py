@@ -1,4 +1,5 @@
-"""Hours of mixed load in minutes to see what grows: `python -m tests.benchmarks.soak [--minutes 10]`.
+"""Hours of mixed load in minutes to see what grows: `python -m tests.benchmarks.soak [--minutes 10]`, and ten minutes
+of it as a test, `pytest -n 0 -m soak`.
 
 A daemon with a tiny model gets streams and whole answers, some of which are dropped by their client half way,
 chat-like repeated prompts, requests that are refused, and probes. At the end, and at rest, it must be as it was after
@@ -146,24 +147,20 @@ def run_load(harmed: Daemon, seconds: float) -> Counter[str]:
     return load.outcomes
 
 
-def main() -> int:
-    """Run it; 1 if something has grown."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="engined-soak-") as folder:
-        model = tiny_model.make(Path(folder) / "model")
-        with daemon(model, Path(folder)) as harmed:
-            harmed.wait_ready()
-            pids = {title(pid): pid for pid in harmed.note_pids()}
-            warm_up(harmed)
-            before = settle(harmed)
-            outcomes = run_load(harmed, arguments.minutes * 30)
-            half_way = settle(harmed)
-            outcomes += run_load(harmed, arguments.minutes * 30)
-            after = settle(harmed)
-            same = {title(pid): pid for pid in harmed.note_pids()} == pids
-    slope = (after.rss - half_way.rss) / (arguments.minutes / 2) * 10
+def soak(folder: Path, minutes: float) -> list[str]:
+    """Run it; what has grown, or went wrong."""
+    model = tiny_model.make(folder / "model")
+    with daemon(model, folder) as harmed:
+        harmed.wait_ready()
+        pids = {title(pid): pid for pid in harmed.note_pids()}
+        warm_up(harmed)
+        before = settle(harmed)
+        outcomes = run_load(harmed, minutes * 30)
+        half_way = settle(harmed)
+        outcomes += run_load(harmed, minutes * 30)
+        after = settle(harmed)
+        same = {title(pid): pid for pid in harmed.note_pids()} == pids
+    slope = (after.rss - half_way.rss) / (minutes / 2) * 10
     print(f"{outcomes.total()} requests: {dict(sorted(outcomes.items()))}")
     print(f"before   {before.line()}\nhalf way {half_way.line()}\nafter    {after.line()}")
     print(f"RSS slope {slope / 1024:.0f} KiB in 10 minutes")
@@ -180,6 +177,16 @@ def main() -> int:
         problems.append("a process is another one")
     if slope > MAX_RSS_SLOPE:
         problems.append(f"RSS grows by {slope / 1024:.0f} KiB in 10 minutes")
+    return problems
+
+
+def main() -> int:
+    """Run it; 1 if something has grown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="engined-soak-") as folder:
+        problems = soak(Path(folder), arguments.minutes)
     print("\n".join(problems) or "nothing has grown")
     return 1 if problems else 0
 

@@ -111,12 +111,11 @@ ptrdiff_t block_bytes(const AttentionShape& shape) {
     return with_kernel(shape, [&](auto, auto kernel) { return decltype(kernel)::type::block_bytes(shape); });
 }
 
-void rotate_and_write(const Team& team, const AttentionPlan& plan, void* heads, const float* angles, void* keys,
+void rotate_and_write(Range tokens, const AttentionPlan& plan, void* heads, const float* angles, void* keys,
                       void* values) {
     const AttentionShape& shape = plan.shape();
     with_kernel(shape, [&](auto type, auto kernel) {
         using T = typename decltype(type)::type;
-        const Range tokens = team.share(plan.batch().num_tokens());
         for (ptrdiff_t token = tokens.begin; token < tokens.end; ++token)
             rotate_and_write_token<typename decltype(kernel)::type>(
                 shape, static_cast<T*>(heads) + token * shape.token_size(), angles + token * shape.head_dim,
@@ -165,7 +164,7 @@ void engined_attention(const AttentionShape* shape, const AttentionBatch* batch,
                        void* keys, void* values, void* output) {
     const AttentionPlan plan(*shape, *batch, omp_get_max_threads());
     in_team([&](const Team& team) {
-        rotate_and_write(team, plan, heads, angles, keys, values);
+        rotate_and_write(team.share(batch->num_tokens()), plan, heads, angles, keys, values);
         team.wait();
         attend(team, plan, heads, keys, values, output);
         if (!plan.is_split()) return;

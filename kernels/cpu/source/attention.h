@@ -89,7 +89,7 @@ ptrdiff_t block_bytes(const AttentionShape& shape);
 
 // heads [num_tokens][num_heads + 2 * num_kv_heads][head_dim]: queries, keys, values; the first two are rotated in place
 // by angles [num_tokens][head_dim], cosines then sines. Keys and values go to their slots. My share of the tokens.
-void rotate_and_write(const Team& team, const AttentionPlan& plan, void* heads, const float* angles, void* keys,
+void rotate_and_write(Range tokens, const AttentionPlan& plan, void* heads, const float* angles, void* keys,
                       void* values);
 
 // My tasks -> output [num_tokens][num_heads][head_dim]
