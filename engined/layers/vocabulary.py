@@ -71,9 +71,9 @@ class ParallelLMHead(nn.Module):
         )
 
     def forward(self, hidden: Tensor) -> Tensor | None:
-        """hidden [rows, hidden_size] -> float32 logits [rows, vocab_size] on rank 0, None on the others."""
+        """hidden [rows, hidden_size] -> logits [rows, vocab_size] on rank 0, None on the others."""
         logits = self.tp.gather_columns(self.weight.forward(hidden, None))
-        return None if logits is None else logits[:, : self.shape[0]].float()
+        return None if logits is None else logits[:, : self.shape[0]]
 
     def tensor_specs(self, name: str) -> list[TensorSpec]:
         """What to load, given the checkpoint's name of the head; nothing if it is tied."""

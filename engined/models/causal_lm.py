@@ -64,7 +64,7 @@ class CausalLM(nn.Module):
         return self.norm.add_and_norm(stream, update)
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        """hidden [rows, hidden_size] -> float32 logits [rows, vocab_size] on rank 0.
+        """hidden [rows, hidden_size] -> logits [rows, vocab_size], of the model's type, on rank 0.
 
         The other ranks must call it too; they get None.
         """

@@ -45,6 +45,22 @@ class SamplingParams:
     """The same for prompt tokens. Such a request reads no prefix cache."""
 
     @property
+    def is_plain(self) -> bool:
+        """Whether logits, temperature and seed alone decide the token, and nothing but the token is wanted."""
+        keeps_logits = not self.logit_bias and self.allowed_token_ids is None and not self.bad_words_ids
+        return keeps_logits and self.min_tokens == 0 and self.logprobs is None and not (self.has_penalty or self.cuts)
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether any of the three penalties does something."""
+        return self.repetition_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
+
+    @property
+    def cuts(self) -> bool:
+        """Whether min_p, top_k or top_p may rule tokens out of a draw."""
+        return self.temperature > 0 and (self.min_p > 0 or self.top_k > 0 or self.top_p < 1.0)
+
+    @property
     def all_stop_token_ids(self) -> frozenset[int]:
         """Ids that end the sequence."""
         eos = () if self.ignore_eos else self.eos_token_ids

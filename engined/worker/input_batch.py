@@ -41,6 +41,7 @@ class InputBatch:
         self.pooling: list[PoolingParams | None] = [None] * rows
         self.temperature = np.zeros(rows, dtype=np.float32)  # [R]
         self.seed = np.zeros(rows, dtype=np.uint64)  # [R]
+        self.is_plain = np.zeros(rows, dtype=np.bool_)  # [R]
         self.request_ids: list[str] = [""] * rows
         self.scheduled_rows = np.zeros(0, dtype=np.int64)
         """[N] of the requests of the last plan, in its order."""
@@ -78,6 +79,7 @@ class InputBatch:
         self.pooling[row] = new.pooling
         self.temperature[row] = new.sampling.temperature
         self.seed[row] = new.sampling.seed
+        self.is_plain[row] = new.sampling.is_plain
         return row
 
     def append_blocks(self, row: int, block_ids: list[int]) -> None:

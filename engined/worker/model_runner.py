@@ -21,7 +21,7 @@ from engined.worker.model_inputs import ModelInputs, build_inputs
 from engined.worker.sampler.grammar_mask import AllowedTokens, unpack_masks
 from engined.worker.sampler.logprobs import top_logprobs
 from engined.worker.sampler.metadata import gather_metadata
-from engined.worker.sampler.penalties import TokenCounts, has_penalty
+from engined.worker.sampler.penalties import TokenCounts
 from engined.worker.sampler.sampler import SamplerOutput, sample
 
 # Rows of prompt logits that exist at once: 64 rows of a 150k vocabulary are 38 MB in fp32.
@@ -37,7 +37,7 @@ class _ParkedStep:
 
     inputs: ModelInputs
     logits: torch.Tensor | None
-    """[S, V] float32 on rank 0; None on the others, and when nobody samples."""
+    """[S, V] of the model's type on rank 0; None on the others, and when nobody samples."""
     prompt_logprobs: dict[str, list[TokenLogprobs]]
 
 
@@ -118,7 +118,7 @@ class ModelRunner:
             self._counts.add_run(int(self._batch.rows_of([request_id])[0]), token_ids)
         for row in added:
             params = self._batch.sampling[row]
-            if params is not None and has_penalty(params):
+            if params is not None and params.has_penalty:
                 prompt_end, end = self._batch.num_prompt_tokens[row], self._batch.num_tokens[row]
                 tokens = self._batch.token_ids[row]
                 self._counts.add_row(row, tokens[:prompt_end], tokens[prompt_end:end])
@@ -151,7 +151,7 @@ class ModelRunner:
             piece = targets[start : start + _PROMPT_LOGITS_ROWS]
             logits = self._model.compute_logits(hidden[start : start + _PROMPT_LOGITS_ROWS])
             if logits is not None:
-                entries += top_logprobs(logits, piece, [num_alternatives] * len(piece))
+                entries += top_logprobs(logits.float(), piece, [num_alternatives] * len(piece))
         return entries
 
     def _build_output(

@@ -117,7 +117,7 @@ class CpuKernels:
         self._linear = self._function("engined_linear", [weight, _POINTER, _POINTER, _SIZE])
         norm_arguments = [ctypes.c_int64, *[_POINTER] * 4, _SIZE, _SIZE, ctypes.c_float]
         self._add_rms_norm = self._function("engined_add_rms_norm", norm_arguments)
-        self._sample = self._function("engined_sample", [_POINTER, *[_SIZE] * 3, *[_POINTER] * 3])
+        self._sample = self._function("engined_sample", [ctypes.c_int64, _POINTER, *[_SIZE] * 3, *[_POINTER] * 4])
         heads_arguments = [ctypes.c_int64, _POINTER, _POINTER, *[_SIZE] * 4, ctypes.c_float]
         self._normalize_heads = self._function("engined_normalize_heads", heads_arguments)
         self._bind_threads = self._function("engined_bind_threads", [_POINTER, _SIZE])
@@ -209,14 +209,16 @@ class CpuKernels:
             epsilon,
         )
 
-    def sample(self, logits: Tensor, temperatures: Tensor, uniform: Tensor) -> Tensor:
-        """One token, int64, for each row of logits [rows, size] float32: the largest where temperatures [rows] is 0,
-        else the one that a number of uniform [rows] float64 in [0, 1) draws from the softmax."""
-        assert logits.dtype == torch.float32 and logits.stride(1) == 1
+    def sample(self, logits: Tensor, temperatures: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """One token, int64, for each row of logits [rows, size] float32 or bfloat16: the largest where temperatures
+        [rows] is 0, else the one that a number of uniform [rows] float64 in [0, 1) draws from the softmax. And for each
+        row whether its largest logit is finite: if not, the token means nothing."""
+        assert logits.stride(1) == 1
         assert temperatures.dtype == torch.float32 and uniform.dtype == torch.float64
         rows, size = logits.shape
-        tokens = torch.empty(rows, dtype=torch.int64)
+        tokens, is_finite = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
         self._sample(
+            ELEMENT_TYPES[logits.dtype],
             logits.data_ptr(),
             rows,
             logits.stride(0),
@@ -224,8 +226,9 @@ class CpuKernels:
             temperatures.data_ptr(),
             uniform.data_ptr(),
             tokens.data_ptr(),
+            is_finite.data_ptr(),
         )
-        return tokens
+        return tokens, is_finite
 
     def attention(self) -> tuple[Callable[..., int], Callable[..., None]]:
         """The raw functions of attention.cpp: bytes of a block's keys for one KV head, and one layer's attention."""

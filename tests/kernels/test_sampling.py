@@ -11,7 +11,7 @@ SIZES = [1, 7, 16, 1000, 1024, 1025, 49152]
 
 def draw(kernels: CpuKernels, logits: torch.Tensor, temperature: float, uniform: list[float]) -> list[int]:
     rows = torch.full((len(logits),), temperature)
-    return kernels.sample(logits, rows, torch.tensor(uniform, dtype=torch.float64)).tolist()
+    return kernels.sample(logits, rows, torch.tensor(uniform, dtype=torch.float64))[0].tolist()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -54,7 +54,18 @@ def test_rows_do_not_depend_on_each_other(kernels: CpuKernels) -> None:
     assert draw(kernels, logits, 1.0, uniform) == alone
 
 
-def test_what_is_not_finite_gets_some_token(kernels: CpuKernels) -> None:
-    logits = torch.zeros(3, 40)
-    logits[0, 5], logits[1, 6], logits[2] = torch.nan, torch.inf, -torch.inf
-    assert all(0 <= token < 40 for token in draw(kernels, logits, 1.0, [0.9] * 3))
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_bfloat16_as_the_same_numbers_in_float32(kernels: CpuKernels, size: int, temperature: float) -> None:
+    logits = torch.randn(6, size, generator=torch.Generator().manual_seed(size)).bfloat16()
+    uniform = [0.0, 0.2, 0.4, 0.6, 0.8, 0.99]
+    assert draw(kernels, logits, temperature, uniform) == draw(kernels, logits.float(), temperature, uniform)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_not_finite_gets_some_token_and_is_said(kernels: CpuKernels, dtype: torch.dtype) -> None:
+    logits = torch.zeros(4, 40, dtype=dtype)
+    logits[0, 5], logits[1, 6], logits[2], logits[3, 7] = torch.nan, torch.inf, -torch.inf, -torch.inf
+    tokens, is_finite = kernels.sample(logits, torch.ones(4), torch.full((4,), 0.9, dtype=torch.float64))
+    assert all(0 <= token < 40 for token in tokens.tolist())
+    assert is_finite.tolist() == [False, False, False, True]

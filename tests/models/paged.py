@@ -106,7 +106,8 @@ class PagedModel:
         input_ids = torch.tensor([token for tokens in new_tokens.values() for token in tokens])
         with torch.inference_mode(), forward_context(metadata):
             hidden = self.model(input_ids, torch.tensor(positions))
-            return self.model.compute_logits(hidden)
+            logits = self.model.compute_logits(hidden)
+        return None if logits is None else logits.float()
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
         """Logits [num_tokens, vocab] of a sequence computed at once."""

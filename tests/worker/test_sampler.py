@@ -1,5 +1,6 @@
 """Each sampling parameter against an independent reference, alone and side by side with others in one batch."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from engined.protocol.plan import NewRequestData
 from engined.protocol.sampling import SamplingParams
 from engined.worker.input_batch import BatchShape, InputBatch
 from engined.worker.sampler.metadata import SamplingMetadata, gather_metadata
-from engined.worker.sampler.penalties import TokenCounts, has_penalty
+from engined.worker.sampler.penalties import TokenCounts
 from engined.worker.sampler.random import uniform
 from engined.worker.sampler.sampler import apply_constraints, sample, scale_and_truncate
 
@@ -61,7 +62,7 @@ def make_batch(params: list[SamplingParams]) -> SamplingMetadata:
             num_computed_tokens=0,
         )
         row = batch.add(new)
-        if has_penalty(request_params):
+        if request_params.has_penalty:
             counts.add_row(row, np.array(PROMPT, np.int32), np.array(OUTPUT[:-1], np.int32))
             counts.add_tokens(np.array([row]), torch.tensor(OUTPUT[-1:]))
     rows = batch.rows_of([str(index) for index in range(len(params))])
@@ -71,7 +72,8 @@ def make_batch(params: list[SamplingParams]) -> SamplingMetadata:
 def probabilities(logits: torch.Tensor, params: list[SamplingParams]) -> torch.Tensor:
     metadata = make_batch(params)
     logits = logits.clone()
-    apply_constraints(logits, metadata)
+    if metadata.details is not None:
+        apply_constraints(logits, metadata.details)
     return scale_and_truncate(logits, metadata.temperature, params).softmax(dim=-1)
 
 
@@ -196,3 +198,29 @@ def test_not_finite_rows_are_reported(logits: torch.Tensor) -> None:
     logits[3, 5] = float("inf")
     params = [make_params(temperature=t) for t in (0.0, 1.0, 1.0, 0.0)]
     assert sample(logits, make_batch(params)).is_finite.tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"min_tokens": 1},
+        {"min_p": 0.1},
+        {"top_k": 3},
+        {"top_p": 0.9},
+        {"repetition_penalty": 1.1},
+        {"presence_penalty": 0.1},
+        {"frequency_penalty": 0.1},
+        {"logit_bias": ((3, 1.0),)},
+        {"allowed_token_ids": (3,)},
+        {"bad_words_ids": ((3,),)},
+        {"logprobs": 0},
+    ],
+)
+def test_a_row_that_wants_anything_more_is_not_plain(wish: dict[str, Any]) -> None:
+    plain = SamplingParams(max_tokens=9, temperature=0.7, seed=3, stop_token_ids=(5,), ignore_eos=True)
+    assert plain.is_plain
+    assert not replace(plain, **wish).is_plain
+
+
+def test_greedy_rows_are_plain_whatever_would_cut_a_draw() -> None:
+    assert SamplingParams(max_tokens=9, temperature=0.0, top_k=3, top_p=0.5, min_p=0.1).is_plain

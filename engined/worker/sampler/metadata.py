@@ -24,8 +24,8 @@ class PenaltyTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingMetadata:
-    """S rows of logits, one for each request that samples in this step."""
+class SamplingDetails:
+    """What the S rows want beyond a draw from their logits."""
 
     params: list[SamplingParams]
     """[S]"""
@@ -33,6 +33,14 @@ class SamplingMetadata:
     """[S] tokens that each request has generated so far."""
     penalties: PenaltyTables | None
     """What the rows with a penalty need; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingMetadata:
+    """S rows of logits, one for each request that samples in this step."""
+
+    details: SamplingDetails | None
+    """None if all rows are plain."""
     temperature: torch.Tensor
     """[S] float32"""
     seeds: NDArray[np.uint64]
@@ -43,6 +51,15 @@ class SamplingMetadata:
 
 def gather_metadata(batch: InputBatch, counts: TokenCounts, rows: NDArray[np.int64]) -> SamplingMetadata:
     """Collect the metadata of batch `rows` [S]."""
+    return SamplingMetadata(
+        details=None if batch.is_plain[rows].all() else _gather_details(batch, counts, rows),
+        temperature=torch.from_numpy(batch.temperature[rows]),
+        seeds=batch.seed[rows],
+        num_output_tokens=batch.num_tokens[rows] - batch.num_prompt_tokens[rows],
+    )
+
+
+def _gather_details(batch: InputBatch, counts: TokenCounts, rows: NDArray[np.int64]) -> SamplingDetails:
     params: list[SamplingParams] = []
     outputs: list[NDArray[np.int32]] = []
     for row in rows.tolist():
@@ -50,14 +67,7 @@ def gather_metadata(batch: InputBatch, counts: TokenCounts, rows: NDArray[np.int
         assert row_params is not None, f"row {row} samples but is free"
         params.append(row_params)
         outputs.append(batch.token_ids[row, batch.num_prompt_tokens[row] : batch.num_tokens[row]])
-    return SamplingMetadata(
-        params=params,
-        outputs=outputs,
-        penalties=_gather_penalties(counts, rows),
-        temperature=torch.from_numpy(batch.temperature[rows]),
-        seeds=batch.seed[rows],
-        num_output_tokens=batch.num_tokens[rows] - batch.num_prompt_tokens[rows],
-    )
+    return SamplingDetails(params=params, outputs=outputs, penalties=_gather_penalties(counts, rows))
 
 
 def _gather_penalties(counts: TokenCounts, rows: NDArray[np.int64]) -> PenaltyTables | None:

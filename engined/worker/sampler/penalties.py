@@ -7,11 +7,6 @@ from numpy.typing import NDArray
 from engined.protocol.sampling import SamplingParams
 
 
-def has_penalty(params: SamplingParams) -> bool:
-    """Whether any of the three penalties does something."""
-    return params.repetition_penalty != 1.0 or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
-
-
 class TokenCounts:
     """What the requests with a penalty have seen of each token, by batch row. R rows, V tokens of the vocabulary.
 

@@ -10,7 +10,7 @@ from engined.protocol.sampling import SamplingParams
 from engined.worker.sampler.grammar_mask import AllowedTokens, apply_grammar_masks
 from engined.worker.sampler.logprobs import top_logprobs
 from engined.worker.sampler.masks import apply_masks_and_bias
-from engined.worker.sampler.metadata import SamplingMetadata
+from engined.worker.sampler.metadata import SamplingDetails, SamplingMetadata
 from engined.worker.sampler.penalties import apply_penalties
 from engined.worker.sampler.random import uniform
 from engined.worker.sampler.truncation import apply_min_p, apply_top_k_top_p
@@ -36,21 +36,29 @@ def sample(
     allowed: AllowedTokens | None = None,
     kernels: CpuKernels | None = None,
 ) -> SamplerOutput:
-    """Draw one token for each row of logits [S, V] float32, which are changed in place.
+    """Draw one token for each row of logits [S, V], of the model's type; they may be changed in place.
 
     Log-probabilities are those of the model, over what the grammar allows.
     """
+    draws = torch.from_numpy(uniform(metadata.seeds, metadata.num_output_tokens))
+    details = metadata.details
+    if kernels is not None and details is None and allowed is None:
+        token_ids, is_finite = kernels.sample(logits, metadata.temperature, draws)
+        return SamplerOutput(token_ids=token_ids, logprobs={}, is_finite=is_finite, without_choice=[])
+    logits = logits.float()
     is_finite = torch.isfinite(logits.amax(dim=-1))
     if allowed is not None:
         apply_grammar_masks(logits, allowed)
-    asking = [row for row, params in enumerate(metadata.params) if params.logprobs is not None]
+    params = [] if details is None else details.params
+    asking = [row for row, row_params in enumerate(params) if row_params.logprobs is not None]
     raw = logits[asking] if asking else None
-    apply_constraints(logits, metadata)
+    if details is not None:
+        apply_constraints(logits, details)
     without_choice = [] if allowed is None else _rows_without_choice(logits, allowed.rows)
-    token_ids = _draw(logits, metadata, kernels)
+    token_ids = _draw(logits, metadata.temperature, params, draws, kernels)
     logprobs = {}
     if raw is not None:
-        counts = [metadata.params[row].logprobs or 0 for row in asking]
+        counts = [params[row].logprobs or 0 for row in asking]
         logprobs = dict(zip(asking, top_logprobs(raw, token_ids[asking], counts), strict=True))
     return SamplerOutput(token_ids=token_ids, logprobs=logprobs, is_finite=is_finite, without_choice=without_choice)
 
@@ -60,12 +68,12 @@ def _rows_without_choice(logits: torch.Tensor, rows: list[int]) -> list[int]:
     return [row for row, logit in zip(rows, best, strict=True) if logit == float("-inf")]
 
 
-def apply_constraints(logits: torch.Tensor, metadata: SamplingMetadata) -> None:
-    """Masks, bias and penalties, in place on logits [S, V]; only rows that have any are touched."""
-    apply_masks_and_bias(logits, metadata.params, metadata.outputs)
-    penalties = metadata.penalties
+def apply_constraints(logits: torch.Tensor, details: SamplingDetails) -> None:
+    """Masks, bias and penalties, in place on logits [S, V] float32; only rows that have any are touched."""
+    apply_masks_and_bias(logits, details.params, details.outputs)
+    penalties = details.penalties
     if penalties is not None:
-        params = [metadata.params[row] for row in penalties.rows]
+        params = [details.params[row] for row in penalties.rows]
         logits[penalties.rows] = apply_penalties(
             logits[penalties.rows], params, penalties.in_prompt, penalties.in_output
         )
@@ -85,27 +93,30 @@ def scale_and_truncate(logits: torch.Tensor, temperature: torch.Tensor, params: 
     return logits
 
 
-def _draw(logits: torch.Tensor, metadata: SamplingMetadata, kernels: CpuKernels | None) -> torch.Tensor:
-    """Argmax for greedy rows, one draw for the others; logits [S, V] may be changed. Returns [S] int64."""
-    draws = torch.from_numpy(uniform(metadata.seeds, metadata.num_output_tokens))
-    temperature = metadata.temperature.clone()
-    cut = [row for row, params in enumerate(metadata.params) if params.temperature > 0 and _cuts(params)]
+def _draw(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    params: list[SamplingParams],
+    draws: torch.Tensor,
+    kernels: CpuKernels | None,
+) -> torch.Tensor:
+    """Argmax for greedy rows, one draw for the others; logits [S, V] float32 may be changed. Returns [S] int64.
+
+    `params` is empty if all rows are plain.
+    """
+    cut = [row for row, row_params in enumerate(params) if row_params.cuts]
     if cut:
-        params = [metadata.params[row] for row in cut]
-        logits[cut] = scale_and_truncate(logits[cut], temperature[cut], params)
+        logits[cut] = scale_and_truncate(logits[cut], temperature[cut], [params[row] for row in cut])
+        temperature = temperature.clone()
         temperature[cut] = 1.0
     if kernels is not None:
-        return kernels.sample(logits, temperature, draws)
+        return kernels.sample(logits, temperature, draws)[0]
     token_ids = logits.argmax(dim=-1)
     random_rows = torch.nonzero(temperature > 0).flatten()
     if len(random_rows):
         scaled = logits[random_rows] / temperature[random_rows].unsqueeze(-1)
         token_ids[random_rows] = _inverse_cdf(scaled, draws[random_rows])
     return token_ids
-
-
-def _cuts(params: SamplingParams) -> bool:
-    return params.min_p > 0 or params.top_k > 0 or params.top_p < 1.0
 
 
 def _inverse_cdf(logits: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
