@@ -4,14 +4,14 @@ import io
 
 from matplotlib.figure import Figure
 
-from engined.bench.plot import X_TITLE, Y_TITLE, Curve
+from engined.bench.plot import Chart
 
 
-def draw(title: str, curves: list[Curve]) -> bytes:
+def draw(chart: Chart) -> bytes:
     """The whole file."""
     figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.add_subplot(title=title, xlabel=X_TITLE, ylabel=Y_TITLE)
-    for curve in curves:
+    axes = figure.add_subplot(title=chart.title, xlabel=chart.x_title, ylabel=chart.y_title)
+    for curve in chart.curves:
         axes.plot(
             [dot.x for dot in curve.dots], [dot.y for dot in curve.dots], "o-", color=curve.colour, label=curve.name
         )

@@ -69,7 +69,8 @@ async def run_rounds(
     return records
 
 
-Summary = dict[str, dict[str, dict[Measure, Spread]]]
+Measures = dict[Measure, Spread]
+Summary = dict[str, dict[str, Measures]]
 """By point and server."""
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from engined.bench.plot import X_TITLE, Y_TITLE, Curve
+from engined.bench.plot import Chart, Curve
 
 _WIDTH, _HEIGHT = 800, 500
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 30, 50, 60
@@ -13,8 +13,9 @@ _NUM_TICKS = 6
 _GREY = "#888888"
 
 
-def draw(title: str, curves: list[Curve]) -> bytes:
+def draw(chart: Chart) -> bytes:
     """The whole file."""
+    curves = chart.curves
     dots = [dot for curve in curves for dot in curve.dots]
     x_axis = _Axis([dot.x for dot in dots], _LEFT, _WIDTH - _RIGHT)
     y_axis = _Axis([dot.y for dot in dots], _HEIGHT - _BOTTOM, _TOP)
@@ -22,8 +23,8 @@ def draw(title: str, curves: list[Curve]) -> bytes:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="sans-serif" font-size="13">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        _text(_WIDTH / 2, 24, title, size=16),
-        *_frame(x_axis, y_axis),
+        _text(_WIDTH / 2, 24, chart.title, size=16),
+        *_frame(x_axis, y_axis, chart),
         *(part for curve in curves for part in _curve(curve, x_axis, y_axis)),
         *(part for index, curve in enumerate(curves) for part in _legend(curve, index)),
         "</svg>\n",
@@ -51,7 +52,7 @@ def _nice_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
-def _frame(x_axis: _Axis, y_axis: _Axis) -> list[str]:
+def _frame(x_axis: _Axis, y_axis: _Axis, chart: Chart) -> list[str]:
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     parts = []
     for tick in x_axis.ticks:
@@ -65,8 +66,8 @@ def _frame(x_axis: _Axis, y_axis: _Axis) -> list[str]:
         *parts,
         _line(_LEFT, bottom, right, bottom, "black", 1),
         _line(_LEFT, _TOP, _LEFT, bottom, "black", 1),
-        _text((_LEFT + right) / 2, _HEIGHT - 16, X_TITLE),
-        f'<g transform="rotate(-90 20 {middle:.1f})">{_text(20, middle, Y_TITLE)}</g>',
+        _text((_LEFT + right) / 2, _HEIGHT - 16, chart.x_title),
+        f'<g transform="rotate(-90 20 {middle:.1f})">{_text(20, middle, chart.y_title)}</g>',
     ]
 
 

@@ -31,6 +31,8 @@ class ClosedLoop:
     prefix: int = 0
     """Tokens that all prompts of a run begin with, before `input` tokens of their own."""
     input: Length
+    inputs: tuple[int, ...] = ()
+    """In place of `input`: each is a point of its own."""
     output: Length
     has_schema: bool = False
     """The answer is JSON of a schema. Such prompts are words, in a chat, and `prefix` and `input` do not count."""
@@ -134,10 +136,18 @@ class Point:
     workload: Workload
     level: float
     """Clients, or requests per second."""
+    input: int | None = None
+    """Prompt tokens, where the points differ in them."""
 
 
 def points(workload: Workload) -> list[Point]:
     """All levels of a workload, in order."""
     if isinstance(workload, OpenLoop):
         return [Point(label=f"{rate:g}/s", workload=workload, level=rate) for rate in workload.rate]
+    if isinstance(workload, ClosedLoop) and workload.inputs:
+        return [
+            Point(label=f"c={count} in={length}", workload=replace(workload, input=length), level=count, input=length)
+            for count in workload.concurrency
+            for length in workload.inputs
+        ]
     return [Point(label=f"c={count}", workload=workload, level=count) for count in workload.concurrency]

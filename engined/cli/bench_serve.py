@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from engined.bench.baseline import Baseline, read_baseline, write_baseline
-from engined.bench.plot import plot_format, write_plot
+from engined.bench.plot import Chart, Latency, length_chart, load_chart, plot_format, write_plot
 from engined.bench.report import ratio_rows, result_rows, results
 from engined.bench.rounds import RunRecord, find_models, ratios, run_rounds, summarise
 from engined.bench.run import RunOptions
@@ -79,7 +79,12 @@ class _Files:
     metavar="N",
     help=f"Requests of a run. Default: twice the clients, at least 4; with --rate {_DEFAULT_NUM_REQUESTS}.",
 )
-@click.option("--input", type=click.IntRange(1), metavar="N", help=f"Prompt tokens. Default: {_DEFAULT_LENGTH}.")
+@click.option(
+    "--input",
+    callback=number_list(int),
+    metavar="N[,N...]",
+    help=f"Prompt tokens; several, each a measured point, without --rate and --workload. Default: {_DEFAULT_LENGTH}.",
+)
 @click.option("--output", type=click.IntRange(1), metavar="N", help=f"Output tokens. Default: {_DEFAULT_LENGTH}.")
 @click.option("--prefix", type=click.IntRange(0), metavar="N", help="Tokens that all prompts of a run begin with.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Measure everything so often.")
@@ -103,7 +108,13 @@ class _Files:
     "plot_path",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.svg|FILE.png",
-    help="Draw throughput against latency. PNG takes matplotlib.",
+    help="Draw throughput against latency; with several lengths of --input, latency against length. PNG takes "
+    "matplotlib.",
+)
+@click.option(
+    "--plot-latency",
+    type=click.Choice(get_args(Latency)),
+    help="What to draw against the length of --input. Default: ttft.",
 )
 @click.option(
     "--baseline",
@@ -124,7 +135,13 @@ def command(**given: Any) -> int:
         raise ConfigError("--server: two servers have the same name")
     commands = _read_commands(given["commands"], servers)
     shape = {name: given[name] for name in _SHAPE_FLAGS if given[name] is not None}
+    if (inputs := shape.pop("input", None)) is not None:
+        if len(inputs) > 1 and (given["workload"] is not None or given["rate"] is not None):
+            raise ConfigError("--input: several lengths go with neither --workload nor --rate: give one")
+        shape |= {"input": inputs[0]} if len(inputs) == 1 else {"inputs": inputs}
     workload, name = _choose(given["workload"], shape)
+    if given["plot_latency"] is not None and (given["plot_path"] is None or "inputs" not in shape):
+        raise ConfigError("--plot-latency means nothing without --plot and several lengths of --input: leave it out")
     files = _Files(json_path=given["json_path"], plot_path=given["plot_path"], baseline_path=given["baseline_path"])
     files.check(len(servers))
     seed = secrets.randbits(64) if given["seed"] is None else given["seed"]
@@ -135,7 +152,8 @@ def command(**given: Any) -> int:
     started = [(server, commands.get(server.name)) for server in servers]
     save(files.json_path, results(provenance, workload, started, seed, records))
     if files.plot_path is not None:
-        write_plot(files.plot_path, f"{name}, median of {given['rounds']} rounds", summarise(records))
+        title = f"{name}, median of {given['rounds']} rounds"
+        write_plot(files.plot_path, _chart(title, workload, records, given["plot_latency"] or "ttft"))
     errors = [(record.server, error) for record in records for error in record.errors]
     if errors:
         server, error = errors[0]
@@ -167,12 +185,20 @@ def _choose(name: str | None, shape: dict[str, Any]) -> tuple[Workload, str]:
     if "rate" in shape and "concurrency" in shape:
         raise ConfigError("--rate and --concurrency exclude each other: arrivals wait for nobody")
     lengths: dict[str, Any] = {"input": _DEFAULT_LENGTH, "output": _DEFAULT_LENGTH}
-    called = f"{shape.get('input', _DEFAULT_LENGTH)}/{shape.get('output', _DEFAULT_LENGTH)}"
+    called_input = ",".join(map(str, shape["inputs"])) if "inputs" in shape else shape.get("input", _DEFAULT_LENGTH)
+    called = f"{called_input}/{shape.get('output', _DEFAULT_LENGTH)}"
     if prefix := shape.get("prefix"):
         called = f"{prefix}+{called}"
     if "rate" in shape:
         return OpenLoop(**{"num_requests": _DEFAULT_NUM_REQUESTS} | lengths | shape), f"{called} open"
     return ClosedLoop(**{"concurrency": _DEFAULT_CONCURRENCY} | lengths | shape), called
+
+
+def _chart(title: str, workload: Workload, records: Sequence[RunRecord], latency: Latency) -> Chart:
+    lengths = {point.label: point.input for point in points(workload) if point.input is not None}
+    if lengths:
+        return length_chart(title, summarise(records), lengths, latency)
+    return load_chart(title, summarise(records))
 
 
 def _read_commands(texts: Sequence[str], servers: Sequence[Server]) -> dict[str, str]:

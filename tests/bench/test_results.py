@@ -9,7 +9,7 @@ import pytest
 from engined.bench.answer import Answer
 from engined.bench.baseline import Baseline, read_baseline, write_baseline
 from engined.bench.measures import Measure, RunResult, measure
-from engined.bench.plot import plot_format, write_plot
+from engined.bench.plot import length_chart, load_chart, plot_format, write_plot
 from engined.bench.provenance import hide_keys, provenance
 from engined.bench.rounds import RunRecord, Summary, ratios, summarise
 from engined.bench.summary import Spread, quantile
@@ -92,7 +92,7 @@ def as_fields(record: RunRecord) -> dict[str, object]:
 
 def test_a_plot_has_a_curve_for_each_server_and_a_dot_for_each_point(tmp_path: Path, summary: Summary) -> None:
     path = tmp_path / "plot.svg"
-    write_plot(path, "title", summary)
+    write_plot(path, load_chart("title", summary))
     tree = ElementTree.parse(path)
     tags = [element.tag.rpartition("}")[2] for element in tree.iter()]
     texts = [element.text for element in tree.iter() if element.text and element.text.strip()]
@@ -101,6 +101,15 @@ def test_a_plot_has_a_curve_for_each_server_and_a_dot_for_each_point(tmp_path: P
     places = {(float(each.get("cx", "")), float(each.get("cy", ""))) for each in tree.iter() if each.get("cx")}
     (slow_x, slow_y), (fast_x, fast_y) = max(places), min(places)
     assert slow_x > fast_x and slow_y > fast_y, "SVG counts downwards"
+
+
+def test_a_plot_over_the_length_of_prompts(summary: Summary) -> None:
+    chart = length_chart("title", summary, {"c=1": 16, "c=8": 4000}, "tpot")
+    assert [[(dot.x, dot.y) for dot in curve.dots] for curve in chart.curves] == [
+        [(16, 10.0), (4000, 10.0)],
+        [(16, 20.0), (4000, 20.0)],
+    ]
+    assert (chart.x_title, chart.y_title) == ("prompt tokens", "time per output token (TPOT), ms")
 
 
 def test_png_takes_matplotlib(tmp_path: Path, summary: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +121,7 @@ def test_png_takes_matplotlib(tmp_path: Path, summary: Summary, monkeypatch: pyt
 def test_png_where_matplotlib_is(tmp_path: Path, summary: Summary) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "plot.png"
-    write_plot(path, "title", summary)
+    write_plot(path, load_chart("title", summary))
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

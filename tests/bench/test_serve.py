@@ -126,6 +126,19 @@ def test_two_names_of_a_server_are_compared(
     assert baseline["8/4"]["ratios"]["c=2"]["uds"] == results["ratios"]["c=2"]["uds"]
 
 
+def test_prompts_of_several_lengths_are_points_of_one_curve(
+    default_server: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--server", f"engined=unix:{default_server.uds}", "--input", "8,32", "--output", "4", "--rounds", "1"]
+    flags += ["-c", "2", "-n", "2", "--plot", str(tmp_path / "plot.svg"), "--plot-latency", "tpot"]
+    assert main(["bench", "serve", *flags]) == 0
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("c=")]
+    assert rows == [["c=2", "in=8"], ["c=2", "in=32"]]
+    assert {"prompt tokens", "c=2 in=8", "c=2 in=32"} <= set(
+        ElementTree.parse(tmp_path / "plot.svg").getroot().itertext()
+    )
+
+
 def test_a_request_that_the_server_refuses_ends_the_run_with_its_reason(server: Server) -> None:
     """The warm-up is the first to fail: this prompt is longer than the context."""
     [point] = points(ClosedLoop(concurrency=(1,), input=9000, output=1))
@@ -146,6 +159,8 @@ def test_a_request_that_the_server_refuses_ends_the_run_with_its_reason(server: 
         (["--server", "a=unix:/x", "-c", "0"], 2, "'0': every number must be above 0"),
         (["--server", "a=unix:/x", "-c", "1", "--rate", "2"], 2, "--rate and --concurrency exclude each other"),
         (["--server", "a=unix:/x", "--workload", "w5", "--rate", "2"], 2, "--rate means nothing to this workload"),
+        (["--server", "a=unix:/x", "--input", "8,16", "--rate", "2"], 2, "--input: several lengths go with neither"),
+        (["--server", "a=unix:/x", "--input", "8", "--plot-latency", "tpot"], 2, "--plot-latency means nothing"),
         (["--server", "a=unix:/x", "--baseline", "b.json"], 2, "--baseline: ratios take two servers"),
         (["--server", "a=unix:/x", "--plot", "p.gif"], 2, "--plot p.gif: the name must end in .svg or .png"),
         (["--server", "a=unix:/x", "--started-by", "b=run"], 2, "write NAME=COMMAND with the NAME of a --server"),
