@@ -123,6 +123,12 @@ class _Files:
     metavar="FILE",
     help="Write the ratios there, with this command; entries of other workloads stay.",
 )
+@click.option(
+    "--name",
+    "given_name",
+    metavar="NAME",
+    help='What the load is called in the plot and in the baseline. Default: the workload, or its lengths ("128/128").',
+)
 def command(**given: Any) -> int:
     """Put load on servers with an API like OpenAI's, and compare them.
 
@@ -139,7 +145,8 @@ def command(**given: Any) -> int:
         if len(inputs) > 1 and (given["workload"] is not None or given["rate"] is not None):
             raise ConfigError("--input: several lengths go with neither --workload nor --rate: give one")
         shape |= {"input": inputs[0]} if len(inputs) == 1 else {"inputs": inputs}
-    workload, name = _choose(given["workload"], shape)
+    workload, called = _choose(given["workload"], shape)
+    name = given["given_name"] or called
     if given["plot_latency"] is not None and (given["plot_path"] is None or "inputs" not in shape):
         raise ConfigError("--plot-latency means nothing without --plot and several lengths of --input: leave it out")
     files = _Files(json_path=given["json_path"], plot_path=given["plot_path"], baseline_path=given["baseline_path"])

@@ -99,7 +99,7 @@ def test_two_names_of_a_server_are_compared(
     flags = ["--server", f"tcp={default_server.url}", "--server", f"uds=unix:{default_server.uds}"]
     flags += ["--started-by", "uds=engined serve", "-c", "1,2", "-n", "2", "--input", "8", "--output", "4"]
     flags += ["--rounds", "2", "--seed", "3", "--api-key", "secret", "--json", str(files["results.json"])]
-    flags += ["--plot", str(files["plot.svg"]), "--baseline", str(files["baseline.json"])]
+    flags += ["--plot", str(files["plot.svg"]), "--baseline", str(files["baseline.json"]), "--name", "short"]
     assert main(["bench", "serve", *flags]) == 0
 
     table = capsys.readouterr().out
@@ -122,8 +122,8 @@ def test_two_names_of_a_server_are_compared(
     assert results["workload"] | {"kind": "ClosedLoop", "input": 8, "output": 4} == results["workload"]
     ElementTree.parse(files["plot.svg"])
     baseline = json.loads(files["baseline.json"].read_text())
-    assert baseline["8/4"]["server"] == "tcp"
-    assert baseline["8/4"]["ratios"]["c=2"]["uds"] == results["ratios"]["c=2"]["uds"]
+    assert baseline["short"]["server"] == "tcp"
+    assert baseline["short"]["ratios"]["c=2"]["uds"] == results["ratios"]["c=2"]["uds"]
 
 
 def test_prompts_of_several_lengths_are_points_of_one_curve(
