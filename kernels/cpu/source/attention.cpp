@@ -42,23 +42,28 @@ auto with_kernel(const AttentionShape& shape, const Work& work) {
     return work(Type<BFloat16>{}, Type<BFloat16Int8Attention>{});
 }
 
-// Rotates a head in place (rotary embedding): its two halves pair up. `angles` holds half a head of cosines, then the
-// sines.
+// Rotates heads in place (rotary embedding): the two halves of each pair up. `angles` holds half a head of cosines,
+// then the sines.
 template <typename T>
-void rotate(T* head, const float* angles, ptrdiff_t head_dim) {
+void rotate(T* heads, ptrdiff_t num_heads, const float* angles, ptrdiff_t head_dim) {
     const ptrdiff_t half = head_dim / 2;
+    T* const end = heads + num_heads * head_dim;
     ptrdiff_t i = 0;
+    // All heads with the same angles, which stay in registers.
     for (; i + LANES <= half; i += LANES) {
-        const Vector first = load(head + i), second = load(head + half + i);
         const Vector cosine = load(angles + i), sine = load(angles + half + i);
-        store(head + i, first * cosine - second * sine);
-        store(head + half + i, second * cosine + first * sine);
+        for (T* head = heads; head < end; head += head_dim) {
+            const Vector first = load(head + i), second = load(head + half + i);
+            store(head + i, first * cosine - second * sine);
+            store(head + half + i, second * cosine + first * sine);
+        }
     }
-    for (; i < half; ++i) {
-        const float first = to_float(head[i]), second = to_float(head[half + i]);
-        from_float(head + i, first * angles[i] - second * angles[half + i]);
-        from_float(head + half + i, second * angles[i] + first * angles[half + i]);
-    }
+    for (; i < half; ++i)
+        for (T* head = heads; head < end; head += head_dim) {
+            const float first = to_float(head[i]), second = to_float(head[half + i]);
+            from_float(head + i, first * angles[i] - second * angles[half + i]);
+            from_float(head + half + i, second * angles[i] + first * angles[half + i]);
+        }
 }
 
 // Queries, keys and values of one token.
@@ -66,7 +71,7 @@ template <typename Kernel, typename T>
 void rotate_and_write_token(const AttentionShape& shape, T* heads, const float* angles, int64_t slot, char* keys,
                             char* values) {
     const ptrdiff_t num_rotated = shape.num_heads + shape.num_kv_heads, head_dim = shape.head_dim;
-    for (ptrdiff_t head = 0; head < num_rotated; ++head) rotate(heads + head * head_dim, angles, head_dim);
+    rotate(heads, num_rotated, angles, head_dim);
     for (ptrdiff_t head = 0; head < shape.num_kv_heads; ++head) {
         const ptrdiff_t offset = slot % shape.block_size;
         const ptrdiff_t block = slot / shape.block_size * shape.block_stride + head * shape.head_stride;

@@ -4,7 +4,7 @@
 namespace {
 
 // Query rows (tokens times the heads that share a KV head) which pass over the cache together.
-constexpr ptrdiff_t MAX_TASK_ROWS = 48;
+constexpr ptrdiff_t MAX_TASK_ROWS = 96;
 // Cost of a task in units of a row's token: reading a token of the context, and starting the task.
 constexpr ptrdiff_t READ_COST = 8, START_COST = 1024;
 // Rows that a kernel computes at once, and for which there must be room.

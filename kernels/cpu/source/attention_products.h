@@ -12,6 +12,8 @@ constexpr ptrdiff_t GROUP_TOKENS = 16;
 // Cached tokens between two looks at the running maximum.
 constexpr ptrdiff_t CHUNK_TOKENS = 128;
 constexpr ptrdiff_t CHUNK_GROUPS = CHUNK_TOKENS / GROUP_TOKENS;
+// Rows that are multiplied together, at most: those of a tile. Their scores and weights stay in the first-level cache.
+constexpr ptrdiff_t BLOCK_ROWS = 16;
 
 // Groups of keys or values that are multiplied together.
 struct Groups {
@@ -59,34 +61,23 @@ inline ptrdiff_t padded_rows(ptrdiff_t rows) {
 class Products {
    public:
     Products(ptrdiff_t rows, ptrdiff_t head_dim)
-        : rows_(rows), head_dim_(head_dim), session_(shapes(std::min(rows, TILE_HEIGHT))) {}
+        : head_dim_(head_dim), session_(shapes(std::min(rows, TILE_HEIGHT))) {}
 
     // queries [rows][head_dim] times groups of keys -> scores [rows][CHUNK_TOKENS]
-    void score(const uint16_t* queries, const Groups& groups, float* scores, Upcoming& upcoming) const {
-        for (ptrdiff_t r = 0; r < rows_; r += TILE_HEIGHT) {
-            const uint16_t* rows = queries + r * head_dim_;
-            float* target = scores + r * CHUNK_TOKENS;
-            for (ptrdiff_t g = 0; g < groups.count; g += 2) {
-                upcoming.fetch();
-                upcoming.fetch();
-                if (g + 1 < groups.count)
-                    score_groups<2>(rows, groups.elements(g), groups.elements(g + 1), target + g * GROUP_TOKENS);
-                else
-                    score_groups<1>(rows, groups.elements(g), nullptr, target + g * GROUP_TOKENS);
-            }
-        }
+    void score(ptrdiff_t, const uint16_t* queries, const Groups& groups, float* scores,
+               Upcoming& upcoming) const {
+        ptrdiff_t g = 0;
+        for (; g + 2 <= groups.count; g += 2) score_groups<2>(queries, groups, g, scores, upcoming);
+        for (; g < groups.count; ++g) score_groups<1>(queries, groups, g, scores, upcoming);
     }
 
     // output [rows][head_dim] += weights [rows][CHUNK_TOKENS] times groups of values
-    void add_values(const uint16_t* weights, const Groups& groups, float* output, Upcoming& upcoming) const {
-        for (ptrdiff_t r = 0; r < rows_; r += TILE_HEIGHT) {
-            const uint16_t* rows = weights + r * CHUNK_TOKENS;
-            float* target = output + r * head_dim_;
-            ptrdiff_t d = 0;
-            for (; d + 64 <= head_dim_; d += 64) add_dimensions<4>(rows, groups, target, d, upcoming);
-            for (; d + 32 <= head_dim_; d += 32) add_dimensions<2>(rows, groups, target, d, upcoming);
-            for (; d < head_dim_; d += 16) add_dimensions<1>(rows, groups, target, d, upcoming);
-        }
+    void add_values(ptrdiff_t, const uint16_t* weights, const Groups& groups, float* output,
+                    Upcoming& upcoming) const {
+        ptrdiff_t d = 0;
+        for (; d + 64 <= head_dim_; d += 64) add_dimensions<4>(weights, groups, output, d, upcoming);
+        for (; d + 32 <= head_dim_; d += 32) add_dimensions<2>(weights, groups, output, d, upcoming);
+        for (; d < head_dim_; d += 16) add_dimensions<1>(weights, groups, output, d, upcoming);
     }
 
    private:
@@ -100,14 +91,17 @@ class Products {
     }
 
     template <int GROUPS>
-    void score_groups(const uint16_t* queries, const uint16_t* first, const uint16_t* second, float* scores) const {
+    void score_groups(const uint16_t* queries, const Groups& groups, ptrdiff_t first, float* scores,
+                      Upcoming& upcoming) const {
         const ptrdiff_t query_bytes = head_dim_ * 2, score_bytes = CHUNK_TOKENS * 4;
+        const uint16_t *keys = groups.elements(first), *second = groups.elements(first + GROUPS - 1);
+        for (int g = 0; g < GROUPS; ++g) upcoming.fetch();
         _tile_zero(0);
-        _tile_zero(1);
+        if constexpr (GROUPS > 1) _tile_zero(1);
         ptrdiff_t d = 0;
         for (; d + 32 <= head_dim_; d += 32) {
             _tile_loadd(4, queries + d, query_bytes);
-            _tile_loadd(6, first + d * GROUP_TOKENS, TILE_BYTES);
+            _tile_loadd(6, keys + d * GROUP_TOKENS, TILE_BYTES);
             _tile_dpbf16ps(0, 4, 6);
             if constexpr (GROUPS > 1) {
                 _tile_loadd(6, second + d * GROUP_TOKENS, TILE_BYTES);
@@ -116,13 +110,14 @@ class Products {
         }
         if (d < head_dim_) {
             _tile_loadd(5, queries + d, query_bytes);
-            _tile_loadd(7, first + d * GROUP_TOKENS, TILE_BYTES);
+            _tile_loadd(7, keys + d * GROUP_TOKENS, TILE_BYTES);
             _tile_dpbf16ps(0, 5, 7);
             if constexpr (GROUPS > 1) {
                 _tile_loadd(7, second + d * GROUP_TOKENS, TILE_BYTES);
                 _tile_dpbf16ps(1, 5, 7);
             }
         }
+        scores += first * GROUP_TOKENS;
         _tile_stored(0, scores, score_bytes);
         if constexpr (GROUPS > 1) _tile_stored(1, scores + GROUP_TOKENS, score_bytes);
     }
@@ -162,7 +157,7 @@ class Products {
         if constexpr (TILES > 3) _tile_stored(3, output + 48, output_bytes);
     }
 
-    const ptrdiff_t rows_, head_dim_;
+    const ptrdiff_t head_dim_;
     const TileSession session_;
 };
 
@@ -181,22 +176,24 @@ inline __m512bh broadcast_pair(const uint16_t* pair) {
 // Up to four rows times four vectors of tokens or dimensions in registers.
 class Products {
    public:
-    Products(ptrdiff_t rows, ptrdiff_t head_dim) : rows_(rows), head_dim_(head_dim) {}
+    Products(ptrdiff_t, ptrdiff_t head_dim) : head_dim_(head_dim) {}
 
     // queries [rows][head_dim] times groups of keys -> scores [rows][CHUNK_TOKENS]
-    void score(const uint16_t* queries, const Groups& groups, float* scores, Upcoming& upcoming) const {
+    void score(ptrdiff_t rows, const uint16_t* queries, const Groups& groups, float* scores,
+               Upcoming& upcoming) const {
         ptrdiff_t g = 0;
-        for (; g + 4 <= groups.count; g += 4) score_groups<4>(queries, groups, g, scores, upcoming);
-        for (; g + 2 <= groups.count; g += 2) score_groups<2>(queries, groups, g, scores, upcoming);
-        for (; g < groups.count; ++g) score_groups<1>(queries, groups, g, scores, upcoming);
+        for (; g + 4 <= groups.count; g += 4) score_groups<4>(rows, queries, groups, g, scores, upcoming);
+        for (; g + 2 <= groups.count; g += 2) score_groups<2>(rows, queries, groups, g, scores, upcoming);
+        for (; g < groups.count; ++g) score_groups<1>(rows, queries, groups, g, scores, upcoming);
     }
 
     // output [rows][head_dim] += weights [rows][CHUNK_TOKENS] times groups of values
-    void add_values(const uint16_t* weights, const Groups& groups, float* output, Upcoming& upcoming) const {
+    void add_values(ptrdiff_t rows, const uint16_t* weights, const Groups& groups, float* output,
+                    Upcoming& upcoming) const {
         ptrdiff_t d = 0;
-        for (; d + 64 <= head_dim_; d += 64) add_dimensions<4>(weights, groups, output, d, upcoming);
-        for (; d + 32 <= head_dim_; d += 32) add_dimensions<2>(weights, groups, output, d, upcoming);
-        for (; d < head_dim_; d += 16) add_dimensions<1>(weights, groups, output, d, upcoming);
+        for (; d + 64 <= head_dim_; d += 64) add_dimensions<4>(rows, weights, groups, output, d, upcoming);
+        for (; d + 32 <= head_dim_; d += 32) add_dimensions<2>(rows, weights, groups, output, d, upcoming);
+        for (; d < head_dim_; d += 16) add_dimensions<1>(rows, weights, groups, output, d, upcoming);
     }
 
    private:
@@ -204,10 +201,10 @@ class Products {
 
     // Calls `work` with (first row, number of rows as a constant) until all rows are done.
     template <typename Work>
-    void in_rows(const Work& work) const {
+    static void in_rows(ptrdiff_t rows, const Work& work) {
         ptrdiff_t r = 0;
-        for (; r + MAX_ROWS <= rows_; r += MAX_ROWS) work(r, std::integral_constant<int, MAX_ROWS>{});
-        switch (rows_ - r) {
+        for (; r + MAX_ROWS <= rows; r += MAX_ROWS) work(r, std::integral_constant<int, MAX_ROWS>{});
+        switch (rows - r) {
             case 3: return work(r, std::integral_constant<int, 3>{});
             case 2: return work(r, std::integral_constant<int, 2>{});
             case 1: return work(r, std::integral_constant<int, 1>{});
@@ -215,11 +212,11 @@ class Products {
     }
 
     template <int GROUPS>
-    void score_groups(const uint16_t* queries, const Groups& groups, ptrdiff_t first_group, float* scores,
-                      Upcoming& upcoming) const {
+    void score_groups(ptrdiff_t rows, const uint16_t* queries, const Groups& groups, ptrdiff_t first_group,
+                      float* scores, Upcoming& upcoming) const {
         for (int g = 0; g < GROUPS; ++g) upcoming.fetch();
         scores += first_group * GROUP_TOKENS;
-        in_rows([&](ptrdiff_t first, auto row_count) {
+        in_rows(rows, [&](ptrdiff_t first, auto row_count) {
             constexpr int ROWS = row_count;
             __m512 sums[ROWS][GROUPS] = {};
             for (ptrdiff_t d = 0; d < head_dim_; d += 2) {
@@ -239,9 +236,9 @@ class Products {
 
     // Dimensions `d` to `d + 16 * VECTORS`.
     template <int VECTORS>
-    void add_dimensions(const uint16_t* weights, const Groups& groups, float* output, ptrdiff_t d,
+    void add_dimensions(ptrdiff_t rows, const uint16_t* weights, const Groups& groups, float* output, ptrdiff_t d,
                         Upcoming& upcoming) const {
-        in_rows([&](ptrdiff_t first, auto row_count) {
+        in_rows(rows, [&](ptrdiff_t first, auto row_count) {
             constexpr int ROWS = row_count;
             float* target = output + first * head_dim_ + d;
             __m512 sums[ROWS][VECTORS];
@@ -262,7 +259,7 @@ class Products {
         });
     }
 
-    const ptrdiff_t rows_, head_dim_;
+    const ptrdiff_t head_dim_;
 };
 
 #endif
