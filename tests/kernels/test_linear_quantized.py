@@ -64,10 +64,16 @@ def test_gated_product(kernels: CpuKernels, quantization: str, columns: int, row
 
 
 def test_sums_of_8_bits_are_exact(kernels: CpuKernels) -> None:
-    """Integers up to 127 are kept as they are where each group has one of 127, so only the result is rounded."""
+    """What is rotated into integers up to 127, of which each row has one, is kept: so only the result is rounded."""
     torch.manual_seed(0)
-    weight, inputs = torch.randint(-127, 128, (48, 256)), torch.randint(-127, 128, (20, 256))
-    weight[:, 5::64], inputs[:, ::64] = -127, 127
+    rotation = torch.ones(1, 1, dtype=torch.int64)
+    while len(rotation) < 256:
+        rotation = torch.cat((torch.cat((rotation, rotation), 1), torch.cat((rotation, -rotation), 1)))
+    numbers = torch.zeros(68, 256, dtype=torch.int64)
+    # So few and small that all sums of them are integers of bfloat16.
+    numbers[:, ::8] = torch.randint(-4, 5, (68, 32))
+    numbers[:, 5] = 127
+    weight, inputs = (numbers @ rotation).split((48, 20))
     packed, _ = pack(kernels, weight.bfloat16(), "int8")
     assert torch.equal(kernels.linear(inputs.bfloat16(), packed, None), (inputs @ weight.t()).bfloat16())
 

@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -40,5 +41,36 @@ class TileSession {
     TileSession(const TileSession&) = delete;
     TileSession& operator=(const TileSession&) = delete;
 };
+
+// The shapes of the tiles that a linear layer uses; they change only where the last rows of a batch are fewer.
+class RowTiles {
+   public:
+    RowTiles() = default;
+    RowTiles(const RowTiles&) = delete;
+    RowTiles& operator=(const RowTiles&) = delete;
+    ~RowTiles() {
+        if (first_ != 0) _tile_release();
+    }
+
+    // Tiles 0 to 3 sum, 4 holds rows. With a second row tile 2 and 3 belong to it and 5 holds its rows. The others hold
+    // weights.
+    void configure(ptrdiff_t rows) {
+        const ptrdiff_t first = std::min(rows, TILE_HEIGHT), second = rows - first;
+        if (first == first_ && second == second_) return;
+        first_ = first, second_ = second;
+        TileShapes shapes;
+        for (int tile = 0; tile < 8; ++tile) shapes.set(tile, tile < 5 ? first : TILE_HEIGHT);
+        if (second > 0)
+            for (int tile : {2, 3, 5}) shapes.set(tile, second);
+        load_tile_shapes(shapes);
+    }
+
+   private:
+    ptrdiff_t first_ = 0, second_ = 0;
+};
+
+#else
+
+struct RowTiles {};
 
 #endif

@@ -46,7 +46,6 @@ struct Part {
 
 // Few tokens are one part, and the threads share the columns of each product. When they are many, each thread takes its
 // own: what it writes is then still in its cache when it reads it, and threads meet only before and after attention.
-// Measured: see PARTED.
 constexpr ptrdiff_t MIN_ROWS_OF_THREAD = 128, MAX_ROWS_OF_PART = 256, ROW_GRANULE = 32;
 
 bool is_parted(ptrdiff_t num_tokens, ptrdiff_t num_threads) {
@@ -94,8 +93,8 @@ class Forward {
 
     // Each leaves its result to all threads of the part.
     void norm(const Part& part, const void* values, const void* weight, void* normed) const {
-        add_rms_norm(part.team, decoder_.attention.dtype, at(part, stream_, decoder_.hidden_size), values, weight, normed,
-                     part.rows, decoder_.hidden_size, decoder_.epsilon);
+        add_rms_norm(part.team, decoder_.attention.dtype, at(part, stream_, decoder_.hidden_size), values, weight,
+                     normed, part.rows, decoder_.hidden_size, decoder_.epsilon);
         part.team.wait();
     }
 
@@ -211,8 +210,8 @@ ptrdiff_t engined_decoder_workspace(const Decoder* decoder, ptrdiff_t num_tokens
     return cutter.used();
 }
 
-// stream [num_tokens][hidden_size]: embeddings, which are overwritten; angles [num_tokens][head_dim]: cosines, then sines
-// -> output [num_tokens][hidden_size], after the final norm.
+// stream [num_tokens][hidden_size]: embeddings, which are overwritten; angles [num_tokens][head_dim]: cosines, then
+// sines -> output [num_tokens][hidden_size], after the final norm.
 void engined_decoder_forward(const Decoder* decoder, const AttentionBatch* batch, void* stream, const float* angles,
                              void* workspace, void* output) {
     const AttentionPlan plan(decoder->attention, *batch, omp_get_max_threads());

@@ -28,15 +28,19 @@ namespace {
 bool is_quantized(const Linear& linear) {
     return linear.format == WeightFormat::INT8 || linear.format == WeightFormat::INT4;
 }
+
+Rounding rounding_of(const Linear& linear) {
+    return linear.format == WeightFormat::INT8 ? INT8_ROUNDING : INT4_ROUNDING;
+}
 }  // namespace
 
 ptrdiff_t prepared_bytes(const Linear& linear, ptrdiff_t rows) {
-    return is_quantized(linear) ? QuantizedRows::bytes(rows, linear.inputs) : 0;
+    return is_quantized(linear) ? QuantizedRows::bytes(rows, linear.inputs, rounding_of(linear)) : 0;
 }
 
 void prepare(const Team& team, const Linear& linear, const void* x, void* prepared, ptrdiff_t rows) {
     if (is_quantized(linear))
-        quantize_rows(team, static_cast<const BFloat16*>(x), rows, linear.inputs, prepared);
+        quantize_rows(team, static_cast<const BFloat16*>(x), rows, linear.inputs, rounding_of(linear), prepared);
 }
 
 void multiply(const Team& team, const Linear& linear, const void* x, void* y, ptrdiff_t rows) {

@@ -31,8 +31,8 @@ void pack(const Team& team, const Linear& linear, const void* weight, void* pack
 // Bytes of the form that `multiply` reads x in, aligned to 64; 0: it reads x itself.
 ptrdiff_t prepared_bytes(const Linear& linear, ptrdiff_t rows);
 
-// x [rows][inputs] -> prepared, which serves all weights of this format and of as many inputs. My share of the rows; the
-// team must have prepared them all before any of it multiplies.
+// x [rows][inputs] -> prepared, which serves all weights of this format and of as many inputs. My share of the rows;
+// the team must have prepared them all before any of it multiplies.
 void prepare(const Team& team, const Linear& linear, const void* x, void* prepared, ptrdiff_t rows);
 
 // x [rows][inputs], or what `prepare` made of it -> y [rows][columns]. My share of the columns. A row has the same bits

@@ -60,30 +60,6 @@ struct Block {
 
 #if defined(__AMX_BF16__)
 
-// The shapes of the tiles in use; they change only where the last rows of a batch are fewer.
-class RowTiles {
-   public:
-    ~RowTiles() {
-        if (first_ != 0) _tile_release();
-    }
-
-    // Tiles 0 to 3 sum, 4 holds rows. With a second row tile 2 and 3 belong to it and 5 holds its rows. The others hold
-    // weights.
-    void configure(ptrdiff_t rows) {
-        const ptrdiff_t first = std::min(rows, TILE_HEIGHT), second = rows - first;
-        if (first == first_ && second == second_) return;
-        first_ = first, second_ = second;
-        TileShapes shapes;
-        for (int tile = 0; tile < 8; ++tile) shapes.set(tile, tile < 5 ? first : TILE_HEIGHT);
-        if (second > 0)
-            for (int tile : {2, 3, 5}) shapes.set(tile, second);
-        load_tile_shapes(shapes);
-    }
-
-   private:
-    ptrdiff_t first_ = 0, second_ = 0;
-};
-
 // Row tiles times panels, at most four products.
 template <int ROW_TILES, int PANELS>
 void multiply_block(const Block& block) {
@@ -178,8 +154,6 @@ void multiply_rest(const Block& block, ptrdiff_t first_row) {
             multiply_rest<PANELS, ROWS - 1>(block, first_row);
     }
 }
-
-struct RowTiles {};
 
 template <int PANELS>
 void multiply_panels(RowTiles&, const Block& block) {

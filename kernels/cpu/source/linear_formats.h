@@ -31,7 +31,8 @@ void pack(const Team& team, const Linear& linear, const void* blocks, void* pack
 void multiply(const Team& team, const Linear& linear, const void* prepared, void* y, ptrdiff_t rows);
 }  // namespace linear_int4
 
-// Panels of `width` columns. Those of a gated weight alternate, gate and up, so that one thread has what belongs together.
+// Panels of `width` columns. Those of a gated weight alternate, gate and up, so that one thread has what belongs
+// together.
 struct Panels {
     ptrdiff_t width, halves, columns;
 

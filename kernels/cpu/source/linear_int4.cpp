@@ -1,5 +1,6 @@
-// Weights of 4 bits, in blocks with a scale and a minimum each. Products take them as 8 bits, into which a few panels at
-// a time are turned in the cache: integers again, so that what holds for weights of 8 bits holds for these.
+// Weights of 4 bits, in blocks with a scale and a minimum each. Products take them as 8 bits, into which a few panels
+// at a time are turned in the cache: integers again, so that what holds for weights of 8 bits holds for these.
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -7,86 +8,168 @@
 
 namespace {
 
-constexpr ptrdiff_t BLOCKS = GROUP / Block::SIZE;
+constexpr ptrdiff_t BLOCKS = STEP / Block::SIZE;
 // What `numbers` has of one block: 8 numbers for each column.
-constexpr ptrdiff_t NUMBERS_STEPS = Block::SIZE / 8;
-// The byte that a weight becomes is the upper half of 16 bits.
-constexpr float STEPS = 256.0f;
+constexpr ptrdiff_t WORDS = Block::SIZE / 8;
 
-// One block of each column of a panel.
-struct alignas(64) PackedBlock {
-    // A weight is number * scale + minimum, in units of 1/256 of the steps of its group; half a step is added.
-    struct Factors {
-        uint16_t scale, minimum;
-    } factors[PANEL];
-    // Of 8 numbers; NUMBER_PLACE says which is where.
-    uint32_t numbers[NUMBERS_STEPS][PANEL];
+// One step of each column of a panel. A weight in 8 bits is number * scale + minimum, in bytes: no product needs more.
+struct alignas(64) PackedStep {
+    uint8_t scales[BLOCKS][PANEL];
+    // WEIGHT_BIAS is added.
+    uint8_t minimums[BLOCKS][PANEL];
+    // Of 8 numbers: the first four in the lower halves of the bytes, the others in the upper ones.
+    uint32_t numbers[BLOCKS][WORDS][PANEL];
 };
 
-// Where the bits of 8 numbers stand, in units of 4 bits: so that shifts and masks alone bring two pairs of neighbours,
-// after they have been multiplied in 16 bits each, side by side.
-constexpr int NUMBER_PLACE[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+constexpr int32_t LARGEST_NUMBER = 15, LARGEST_SCALE = 255 / LARGEST_NUMBER, LARGEST_WEIGHT = 127;
 
-ptrdiff_t panel_bytes(ptrdiff_t groups) {
-    return quantized::whole_lines(groups * BLOCKS * static_cast<ptrdiff_t>(sizeof(PackedBlock)) +
-                                  quantized::scale_bytes(groups));
+ptrdiff_t panel_bytes(ptrdiff_t steps) {
+    return quantized::whole_lines(steps * static_cast<ptrdiff_t>(sizeof(PackedStep)) + quantized::scale_bytes(steps));
 }
 
-// The blocks of a column that make one group -> what is packed of them.
-BFloat16 pack_group(const Block* blocks, ptrdiff_t count, PackedBlock* packed, ptrdiff_t column) {
-    float largest = 0.0f;
-    for (ptrdiff_t b = 0; b < count; ++b) {
-        const float scale = from_half(blocks[b].scale), minimum = from_half(blocks[b].minimum);
-        for (ptrdiff_t i = 0; i < Block::SIZE; ++i)
-            largest = std::max(largest, std::abs(scale * static_cast<float>(blocks[b].number(i)) + minimum));
-        if (!std::isfinite(scale) || !std::isfinite(minimum)) largest = NAN;
-    }
-    const BFloat16 group_scale = scale_reaching(largest);
-    const float step = to_float(group_scale);
-    const auto in_steps = [&](uint16_t half) {
-        return std::isnormal(step) ? static_cast<int32_t>(std::lrint(from_half(half) / step * STEPS)) : 0;
-    };
-    const int32_t half_a_step = (WEIGHT_BIAS << 8) + 128;
-    for (ptrdiff_t b = 0; b < BLOCKS; ++b) {
-        const Block block = b < count ? blocks[b] : Block{};
-        packed[b].factors[column].scale = static_cast<uint16_t>(in_steps(block.scale));
-        packed[b].factors[column].minimum = static_cast<uint16_t>(in_steps(block.minimum) + half_a_step);
-        for (ptrdiff_t i = 0; i < Block::SIZE; ++i)
-            packed[b].numbers[i / 8][column] |= block.number(i) << 4 * NUMBER_PLACE[i % 8];
-    }
-    return group_scale;
-}
+// A block, and what its numbers are like.
+struct Numbers {
+    std::array<int32_t, Block::SIZE> numbers;
+    float scale, minimum;
+    int32_t least, largest;
+    float mean, variance;
 
-// Vectors of pairs of 16 bits, a pair for each column.
-typedef uint16_t Pairs __attribute__((vector_size(LANES * 4)));
-typedef uint32_t Columns __attribute__((vector_size(LANES * 4)));
-
-// One block of each column -> weights [Block::SIZE / 4][PANEL][4].
-inline void unpack_block(const PackedBlock& block, uint8_t* weights) {
-    for (ptrdiff_t c = 0; c < PANEL; c += LANES) {
-        Columns factors;
-        std::memcpy(&factors, block.factors + c, sizeof(factors));
-        const Pairs scales = reinterpret<Pairs>((factors & 0xffff) | factors << 16);
-        const Pairs minimums = reinterpret<Pairs>((factors & 0xffff0000) | factors >> 16);
-        for (ptrdiff_t i = 0; i < NUMBERS_STEPS; ++i) {
-            Pairs numbers;
-            std::memcpy(&numbers, block.numbers[i] + c, sizeof(numbers));
-            const auto weigh = [&](Pairs number) { return number * scales + minimums; };
-            const auto join = [](Pairs low, Pairs high) { return low >> 8 | (high & 0xff00); };
-            const Pairs first = join(weigh(numbers & 15), weigh(numbers >> 4 & 15));
-            const Pairs second = join(weigh(numbers >> 8 & 15), weigh(numbers >> 12));
-            std::memcpy(weights + (i * 2 * PANEL + c) * 4, &first, sizeof(first));
-            std::memcpy(weights + ((i * 2 + 1) * PANEL + c) * 4, &second, sizeof(second));
+    explicit Numbers(const Block& block) : scale(from_half(block.scale)), minimum(from_half(block.minimum)) {
+        for (ptrdiff_t i = 0; i < Block::SIZE; ++i) numbers[i] = static_cast<int32_t>(block.number(i));
+        if (scale < 0.0f) {
+            // The same weights, counted from the other end.
+            minimum += scale * LARGEST_NUMBER;
+            scale = -scale;
+            for (int32_t& number : numbers) number = LARGEST_NUMBER - number;
         }
+        least = *std::min_element(numbers.begin(), numbers.end());
+        largest = *std::max_element(numbers.begin(), numbers.end());
+        int32_t sum = 0, squares = 0;
+        for (const int32_t number : numbers) sum += number, squares += number * number;
+        mean = static_cast<float>(sum) / Block::SIZE;
+        variance = static_cast<float>(squares) / Block::SIZE - mean * mean;
     }
+
+    float weight(int32_t number) const { return scale * static_cast<float>(number) + minimum; }
+    float reach() const { return std::max(std::abs(weight(least)), std::abs(weight(largest))); }
+};
+
+// The blocks of one column in a step, in 8 bits: a weight is (number * scale + minimum) * unit.
+struct Units {
+    float unit = 0.0f;
+    // Integers, small ones.
+    float scales[BLOCKS] = {}, minimums[BLOCKS] = {};
+    // The mean square of what rounding has changed; infinite where 8 bits do not hold the weights.
+    float error = INFINITY;
+
+    Units() = default;
+    Units(float given, const Numbers (&blocks)[BLOCKS]) {
+        BFloat16 rounded;
+        from_float(&rounded, given);
+        unit = to_float(rounded);
+        if (!std::isnormal(unit)) return;
+        float sum = 0.0f;
+        for (ptrdiff_t b = 0; b < BLOCKS; ++b) {
+            const Numbers& block = blocks[b];
+            scales[b] = std::nearbyint(block.scale / unit);
+            const float steeper = scales[b] * unit - block.scale;
+            const float wanted = block.minimum - steeper * block.mean;
+            minimums[b] = std::nearbyint(wanted / unit);
+            const float least = scales[b] * static_cast<float>(block.least) + minimums[b];
+            const float largest = scales[b] * static_cast<float>(block.largest) + minimums[b];
+            if (scales[b] > LARGEST_SCALE || std::max(-least, largest) > LARGEST_WEIGHT) return;
+            const float higher = minimums[b] * unit - wanted;
+            sum += steeper * steeper * block.variance + higher * higher;
+        }
+        error = sum;
+    }
+};
+
+// Those with the least error. The scales of the blocks are whole units: tried are units that divide one of them and are
+// not much coarser than 8 bits ask for.
+Units best_units(const Numbers (&blocks)[BLOCKS]) {
+    float reach = 0.0f;
+    for (const Numbers& block : blocks) reach = std::max(reach, block.reach());
+    const float finest = reach / LARGEST_WEIGHT, coarsest = 3.0f * finest;
+    // With this one all weights fit, however the scales are rounded.
+    Units best(reach / (LARGEST_WEIGHT - LARGEST_NUMBER), blocks);
+    const auto consider = [&](float unit) {
+        const Units units(unit, blocks);
+        if (units.error < best.error) best = units;
+    };
+    consider(finest);
+    for (const Numbers& block : blocks)
+        for (int32_t scale = LARGEST_SCALE; scale > 0; --scale) {
+            const float unit = block.scale / static_cast<float>(scale);
+            if (unit > coarsest) break;
+            if (unit >= 0.99f * finest) consider(unit);
+        }
+    return best;
 }
 
-void unpack(const IntegerPanel& panel, ptrdiff_t group) {
-    constexpr ptrdiff_t GROUP_SIZE = BLOCKS * sizeof(PackedBlock);
-    panel.fetch_ahead<GROUP_SIZE>(group);
-    const auto* blocks = reinterpret_cast<const PackedBlock*>(panel.source + group * GROUP_SIZE);
-    uint8_t* weights = const_cast<uint8_t*>(panel.weights) + group * GROUP_BYTES;
-    for (ptrdiff_t b = 0; b < BLOCKS; ++b) unpack_block(blocks[b], weights + b * Block::SIZE * PANEL);
+// The blocks of a column that make one step -> what is packed of them, and its unit.
+BFloat16 pack_step(const Block* blocks, ptrdiff_t count, PackedStep* packed, ptrdiff_t column) {
+    static_assert(BLOCKS == 2);
+    const Numbers numbers[BLOCKS] = {Numbers(blocks[0]), Numbers(count > 1 ? blocks[1] : Block{})};
+    const Units units = best_units(numbers);
+    for (ptrdiff_t b = 0; b < BLOCKS; ++b) {
+        packed->scales[b][column] = static_cast<uint8_t>(units.scales[b]);
+        packed->minimums[b][column] = static_cast<uint8_t>(static_cast<int32_t>(units.minimums[b]) + WEIGHT_BIAS);
+        for (ptrdiff_t i = 0; i < Block::SIZE; ++i)
+            packed->numbers[b][i / 8][column] |= static_cast<uint32_t>(numbers[b].numbers[i])
+                                                 << (i % 4 * 8 + i % 8 / 4 * 4);
+    }
+    for (const Numbers& block : numbers)
+        if (!std::isfinite(block.reach())) return {0x7fc0};
+    BFloat16 unit;
+    from_float(&unit, units.unit);
+    return unit;
+}
+
+// A column in each lane, as one, two and four numbers.
+typedef uint32_t Columns __attribute__((vector_size(LANES * 4)));
+typedef uint16_t Pairs __attribute__((vector_size(LANES * 4)));
+typedef uint8_t Fours __attribute__((vector_size(LANES * 4)));
+
+Columns load_columns(const uint8_t* source) {
+    typedef uint8_t Packed __attribute__((vector_size(LANES)));
+    Packed bytes;
+    std::memcpy(&bytes, source, sizeof(bytes));
+#if defined(__AVX512F__)
+    // GCC 12 would convert four parts one by one.
+    if constexpr (LANES == 16) return reinterpret<Columns>(_mm512_cvtepu8_epi32(reinterpret<__m128i>(bytes)));
+#endif
+    return __builtin_convertvector(bytes, Columns);
+}
+
+// -> weights [STEP / 4][PANEL][4]
+inline void unpack_step(const PackedStep& step, uint8_t* weights) {
+    for (ptrdiff_t b = 0; b < BLOCKS; ++b)
+        for (ptrdiff_t c = 0; c < PANEL; c += LANES) {
+            Columns scales = load_columns(step.scales[b] + c), minimums = load_columns(step.minimums[b] + c);
+            scales |= scales << 16;
+            minimums |= minimums << 8;
+            minimums |= minimums << 16;
+            const auto weigh = [&](Columns numbers) {
+                // Two products at a time: the lower one does not reach the upper.
+                const Pairs products = reinterpret<Pairs>(numbers & 0x0f0f0f0f) * reinterpret<Pairs>(scales);
+                return reinterpret<Fours>(products) + reinterpret<Fours>(minimums);
+            };
+            for (ptrdiff_t w = 0; w < WORDS; ++w) {
+                Columns numbers;
+                std::memcpy(&numbers, step.numbers[b][w] + c, sizeof(numbers));
+                const Fours first = weigh(numbers), second = weigh(numbers >> 4);
+                uint8_t* target = weights + ((b * WORDS + w) * 2 * PANEL + c) * 4;
+                std::memcpy(target, &first, sizeof(first));
+                std::memcpy(target + PANEL * 4, &second, sizeof(second));
+            }
+        }
+}
+
+void unpack(const IntegerPanel& panel, ptrdiff_t step) {
+    panel.fetch_ahead<sizeof(PackedStep)>(step);
+    unpack_step(reinterpret_cast<const PackedStep*>(panel.source)[step],
+                const_cast<uint8_t*>(panel.weights) + step * STEP_BYTES);
 }
 
 }  // namespace
@@ -94,40 +177,38 @@ void unpack(const IntegerPanel& panel, ptrdiff_t group) {
 namespace linear_int4 {
 
 ptrdiff_t packed_bytes(const Linear& linear) {
-    return Panels(linear, PANEL).count() * panel_bytes(groups_of(linear.inputs));
+    return Panels(linear, PANEL).count() * panel_bytes(steps_of(linear.inputs));
 }
 
 void pack(const Team& team, const Linear& linear, const void* blocks, void* packed) {
     const Panels panels(linear, PANEL);
-    const ptrdiff_t count = blocks_of(linear.inputs), groups = groups_of(linear.inputs);
+    const ptrdiff_t count = blocks_of(linear.inputs), steps = steps_of(linear.inputs);
     const Range mine = team.share(panels.count());
     for (ptrdiff_t p = mine.begin; p < mine.end; ++p) {
-        uint8_t* panel = static_cast<uint8_t*>(packed) + p * panel_bytes(groups);
-        PackedBlock* packed_blocks = reinterpret_cast<PackedBlock*>(panel);
-        BFloat16* scales = reinterpret_cast<BFloat16*>(packed_blocks + groups * BLOCKS);
-        std::memset(panel, 0, panel_bytes(groups));
+        uint8_t* panel = static_cast<uint8_t*>(packed) + p * panel_bytes(steps);
+        PackedStep* packed_steps = reinterpret_cast<PackedStep*>(panel);
+        BFloat16* units = reinterpret_cast<BFloat16*>(packed_steps + steps);
+        std::memset(panel, 0, panel_bytes(steps));
         for (ptrdiff_t c = 0; c < panels.existing(p); ++c) {
-            const Block* row = static_cast<const Block*>(blocks) + panels.weight_row(p, c) * count;
-            for (ptrdiff_t g = 0; g < groups; ++g)
-                scales[g * PANEL + c] = pack_group(row + g * BLOCKS, std::min(BLOCKS, count - g * BLOCKS),
-                                                   packed_blocks + g * BLOCKS, c);
+            const Block* column = static_cast<const Block*>(blocks) + panels.weight_row(p, c) * count;
+            for (ptrdiff_t s = 0; s < steps; ++s)
+                units[s * PANEL + c] = pack_step(column + s * BLOCKS, count - s * BLOCKS, packed_steps + s, c);
         }
     }
 }
 
 void multiply(const Team& team, const Linear& linear, const void* prepared, void* y, ptrdiff_t rows) {
     static thread_local std::vector<Line> unpacked;
-    const ptrdiff_t groups = groups_of(linear.inputs);
-    unpacked.resize(quantized::MAX_PANELS * groups * GROUP_BYTES / sizeof(Line));
-    const ptrdiff_t bytes = panel_bytes(groups);
-    const auto get_panel = [&](ptrdiff_t p, ptrdiff_t slot, ptrdiff_t step) {
+    const QuantizedRows all(const_cast<void*>(prepared), rows, linear.inputs, INT4_ROUNDING);
+    const ptrdiff_t steps = all.steps, bytes = panel_bytes(steps);
+    unpacked.resize(quantized::MAX_PANELS * steps * STEP_BYTES / sizeof(Line));
+    const auto get_panel = [&](ptrdiff_t p, ptrdiff_t slot, ptrdiff_t ahead) {
         const uint8_t* panel = static_cast<const uint8_t*>(linear.weight) + p * bytes;
-        const auto* scales =
-            reinterpret_cast<const BFloat16*>(panel + groups * BLOCKS * static_cast<ptrdiff_t>(sizeof(PackedBlock)));
-        const uint8_t* weights = unpacked.data()->bytes + slot * groups * GROUP_BYTES;
-        return IntegerPanel{weights, scales, panel, panel + step * bytes, groups, unpack};
+        const auto* units = reinterpret_cast<const BFloat16*>(reinterpret_cast<const PackedStep*>(panel) + steps);
+        const uint8_t* weights = unpacked.data()->bytes + slot * steps * STEP_BYTES;
+        return IntegerPanel{weights, units, panel, panel + ahead * bytes, steps, unpack, 1};
     };
-    quantized::multiply(team, linear, prepared, static_cast<BFloat16*>(y), rows, get_panel);
+    quantized::multiply(team, linear, all, static_cast<BFloat16*>(y), rows, get_panel);
 }
 
 }  // namespace linear_int4

@@ -59,14 +59,13 @@ inline void finish(const Linear& linear, const Panels& panels, ptrdiff_t panel, 
 // `get_panel(p, slot, step)` is the panel p in 8 bits; they may lie in a buffer, of which there are MAX_PANELS slots.
 // After it comes the one `step` further on.
 template <typename GetPanel>
-inline void multiply(const Team& team, const Linear& linear, const void* prepared, BFloat16* y, ptrdiff_t rows,
+inline void multiply(const Team& team, const Linear& linear, const QuantizedRows& all, BFloat16* y, ptrdiff_t rows,
                      const GetPanel& get_panel) {
     const Panels panels(linear, PANEL);
-    const QuantizedRows all(const_cast<void*>(prepared), rows, linear.inputs);
     const Range mine = team.share(panels.count(), panels.halves);
-    const ptrdiff_t block_rows =
-        std::max(MAX_ROWS, BLOCK_BYTES / (all.groups * GROUP) / MAX_ROWS * MAX_ROWS);
+    const ptrdiff_t block_rows = std::max(MAX_ROWS, BLOCK_BYTES / all.depth() / MAX_ROWS * MAX_ROWS);
     const ptrdiff_t together = rows <= MAX_FEW_ROWS ? MAX_PANELS : MANY_ROWS_PANELS;
+    RowTiles tiles;
     alignas(64) float sums[MAX_PANELS * MAX_ROWS * PANEL];
     for (ptrdiff_t begin = 0; begin < rows; begin += block_rows) {
         const ptrdiff_t end = std::min(rows, begin + block_rows);
@@ -76,7 +75,7 @@ inline void multiply(const Team& team, const Linear& linear, const void* prepare
             for (ptrdiff_t i = 0; i < count; ++i) some[i] = get_panel(p + i, i, together);
             for (ptrdiff_t row = begin; row < end; row += MAX_ROWS) {
                 const ptrdiff_t num_rows = std::min(MAX_ROWS, end - row);
-                multiply_panels(count, all.from(row), num_rows, some, row == begin, sums);
+                multiply_panels(tiles, {all, row, num_rows}, count, some, row == begin, sums);
                 for (ptrdiff_t i = 0; i < count; i += panels.halves)
                     finish(linear, panels, p + i, sums + i * num_rows * PANEL, num_rows, y + row * panels.columns);
             }

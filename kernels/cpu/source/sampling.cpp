@@ -124,9 +124,9 @@ void sample(Range rows, const T* logits, ptrdiff_t stride, ptrdiff_t size, const
 
 extern "C" {
 
-// logits [rows][size] of float32 or bfloat16, `stride` apart. Temperatures [rows]; 0 takes the largest, the first one if
-// there are several. uniform [rows]: numbers in [0, 1) -> tokens [rows], and whether the largest logit of each row is
-// finite; if not, it gets some token.
+// logits [rows][size] of float32 or bfloat16, `stride` apart. Temperatures [rows]; 0 takes the largest, the first one
+// if there are several. uniform [rows]: numbers in [0, 1) -> tokens [rows], and whether the largest logit of each row
+// is finite; if not, it gets some token.
 void engined_sample(int64_t type, const void* logits, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t size,
                     const float* temperatures, const double* uniform, int64_t* tokens, bool* is_finite) {
     const auto work = [&](const Team& team) {
