@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from engined.errors import ConfigError
+
 _ROOT = Path("/")
 
 
@@ -17,13 +19,14 @@ def allowed_cpus(root: Path = _ROOT) -> int:
 
 
 def own_cpus(rank: int, num_ranks: int, num_threads: int) -> list[int]:
-    """The CPUs for the threads of one rank, if all ranks together have a thread for each CPU of this process.
-
-    With fewer threads nobody can say which CPUs other programs leave free: the list is empty.
-    """
+    """The CPUs for the threads of one rank. Raises ConfigError unless all ranks together have a thread for each CPU of
+    this process: with fewer, nobody can say which CPUs other programs leave free."""
     cpus = sorted(os.sched_getaffinity(0))
     if num_ranks * num_threads != len(cpus):
-        return []
+        raise ConfigError(
+            f"--bind-threads takes a compute thread for each CPU: there are {num_ranks * num_threads} threads for the "
+            f"{len(cpus)} CPUs of this process: leave it out, or give the process as many CPUs with taskset"
+        )
     return cpus[rank * num_threads : (rank + 1) * num_threads]
 
 

@@ -149,6 +149,11 @@ class ParallelConfig:
         "Compute threads of one rank. Default: the CPUs that affinity and cgroup allow, divided by the ranks.",
         minimum=1,
     )
+    bind_threads: bool = option(
+        False,
+        "Give each compute thread a CPU of its own. Only where nothing else computes: two daemons that do it wait for "
+        "each other.",
+    )
     startup_timeout: float = option(
         60.0, "Seconds that a process may load without a sign of progress, before it counts as stuck.", minimum=1
     )

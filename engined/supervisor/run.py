@@ -25,7 +25,7 @@ from engined.config.dtype import resolve_dtype
 from engined.config.journal import writes_to_journal
 from engined.config.memory_plan import MemoryPlan, plan_memory
 from engined.config.model_runner import resolve_runner
-from engined.config.resources import allowed_cpus, available_memory
+from engined.config.resources import allowed_cpus, available_memory, own_cpus
 from engined.config.schema import Config
 from engined.config.units import format_bytes
 from engined.ipc.paths import RuntimeDirectory
@@ -66,6 +66,8 @@ def plan_serving(config: Config, report_progress: ProgressReporter = report_noth
     check_against_model(config, model_info)
     memory = plan_memory(config, model_info, resolve_dtype(config.model), available_memory())
     num_threads = config.parallel.num_threads or max(1, allowed_cpus() // config.parallel.tensor_parallel_size)
+    if config.parallel.bind_threads:
+        own_cpus(0, config.parallel.tensor_parallel_size, num_threads)
     return ServingPlan(model_info=model_info, memory=memory, num_threads=num_threads)
 
 

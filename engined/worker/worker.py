@@ -35,6 +35,10 @@ from engined.worker.pooling_runner import PoolingRunner
 logger = logging.getLogger(__name__)
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.int8}
+_NEEDS_KERNELS = (
+    "needs the CPU kernels, which are not built here (a warning above says why): install g++ and let it write the "
+    "cache folder"
+)
 _WARM_UP_TOKENS = 64
 _WARM_UP_SECONDS = 20.0
 """Of the longest silence of a warm-up; a slow machine warms up with a shorter prompt."""
@@ -75,7 +79,9 @@ class Worker:
                 self._runner = EncoderRunner(self._load_encoder(context), self._track)
             else:
                 self._runner = self._create_decoder_runner(self._load_decoder(context), group)
-        if context.kernels is not None:
+        if self._settings.config.parallel.bind_threads:
+            if context.kernels is None:
+                raise ConfigError(f"--bind-threads {_NEEDS_KERNELS}, or leave out --bind-threads")
             # Not before the weights are loaded: that takes threads of its own, which would stay on this one's core.
             context.kernels.bind_threads(own_cpus(self._rank, size, self._settings.num_threads))
         loaded = time.monotonic()
@@ -118,10 +124,7 @@ class Worker:
             kernels = load_cpu_kernels(Path(self._settings.kernel_cache), self._report_progress)
         quantization = self._settings.config.model.quantization
         if quantization != "none" and kernels is None:
-            raise ConfigError(
-                f"--quantization {quantization} needs the CPU kernels, which are not built here (a warning above says "
-                "why): install g++ and let it write the cache folder, or leave out --quantization"
-            )
+            raise ConfigError(f"--quantization {quantization} {_NEEDS_KERNELS}, or leave out --quantization")
         return LayerContext(
             dtype=_DTYPES[self._settings.dtype],
             device=self._device,

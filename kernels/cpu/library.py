@@ -125,9 +125,9 @@ class CpuKernels:
     def bind_threads(self, cpus: Sequence[int]) -> None:
         """The calling thread and those that compute with it get a core of `cpus` each.
 
-        They meet some 200 times a forward. Where other programs run too, the scheduler would now and then put two of
-        them on one core, and all would wait until it takes that back: for 32 streams on two cores, with the client
-        beside it, half of the forwards took 18 ms, the others 24 to 38.
+        They meet some 200 times a forward, and where one waits for its core all wait. With 32 streams and their client
+        on two cores, half of the forwards took more than 23 ms; bound, 20. But two programs that bind theirs to the
+        same cores get nowhere: whoever has one core waits for the other.
         """
         numbers = (ctypes.c_int64 * len(cpus))(*cpus)
         self._bind_threads(numbers, len(cpus))

@@ -8,6 +8,7 @@ import pytest
 from engined.config.dtype import resolve_dtype, resolve_kv_cache_dtype
 from engined.config.resources import allowed_cpus, available_memory, own_cpus
 from engined.config.schema import CacheConfig, ModelConfig
+from engined.errors import ConfigError
 
 MIB = 1 << 20
 
@@ -133,9 +134,10 @@ def test_kv_cache_dtype_follows_the_weights() -> None:
     assert resolve_kv_cache_dtype(CacheConfig(kv_cache_dtype="float32"), "bfloat16") == "float32"
 
 
-def test_cpus_are_given_out_only_if_there_is_a_thread_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpus_are_given_out_only_with_a_thread_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {2, 3, 5, 8})
     assert own_cpus(rank=0, num_ranks=1, num_threads=4) == [2, 3, 5, 8]
     assert [own_cpus(rank, num_ranks=2, num_threads=2) for rank in (0, 1)] == [[2, 3], [5, 8]]
-    assert own_cpus(rank=0, num_ranks=1, num_threads=3) == []
-    assert own_cpus(rank=0, num_ranks=1, num_threads=5) == []
+    for num_threads in (3, 5):
+        with pytest.raises(ConfigError, match=f"there are {num_threads} threads for the 4 CPUs"):
+            own_cpus(rank=0, num_ranks=1, num_threads=num_threads)
