@@ -338,7 +338,8 @@ class PairAttention {
         __m512 maxima = hidden;
         for (ptrdiff_t g = first; g < last; ++g)
             maxima = _mm512_max_ps(maxima, _mm512_mask_load_ps(hidden, seen(g), scores + g * GROUP_TOKENS));
-        return factor_ * _mm512_reduce_max_ps(maxima);
+        // A whole number: so it has a part in the exponents of the weights, and none in how they are rounded.
+        return std::ceil(factor_ * _mm512_reduce_max_ps(maxima));
     }
 
     // Weights of row `r` of a block; returns the sums of their lanes.
