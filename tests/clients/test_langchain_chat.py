@@ -40,7 +40,7 @@ class TestChatOpenAI(ChatModelIntegrationTests):
             "model": self._model,
             "base_url": self._base_url,
             "api_key": "none",
-            "max_tokens": 90,
+            "max_tokens": 250,
             "temperature": 0,
             "frequency_penalty": 1,
             "http_client": self._http_client,

@@ -14,7 +14,7 @@ TOOLS: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": name, "description": "Do it.", "parameters": schema, "strict": True}}
     for name, schema in SCHEMAS.items()
 ]
-HOT: dict[str, Any] = {"tools": TOOLS, "temperature": 1.5, "max_tokens": 80, "n": 6, "seed": 5}
+HOT: dict[str, Any] = {"tools": TOOLS, "temperature": 1.5, "max_tokens": 80, "n": 12, "seed": 5}
 
 
 def check_calls(message: dict[str, Any]) -> list[str]:

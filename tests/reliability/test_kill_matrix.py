@@ -6,6 +6,7 @@ CI runs a part in which every role is harmed in every phase; `-m reliability_ful
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,7 @@ def harm_while_serving(fleet: Fleet, case: Case) -> None:
     num_open_fds = {role: num_fds(pid) for role, pid in survivors.items()}
     expected = answer(harmed)
     requests = bring_to_phase(harmed, case)
+    victim = harmed.pid(case.role)
     with Prober(harmed.port) as prober:
         harmed_at = harmed.harm(case.role, case.action)
         if case.role == "supervisor" and case.action == "SIGSTOP":
@@ -138,6 +140,8 @@ def harm_while_serving(fleet: Fleet, case: Case) -> None:
             return
         else:
             check_recovery(harmed, case, requests, prober, harmed_at)
+    if case.action == "SIGSTOP" and case.role != "supervisor":
+        wait_for_successor(harmed, victim)
     assert answer(harmed) == expected
     for role, pid in survivors.items():
         assert harmed.pid(role) == pid, f"the {role} was restarted too"
@@ -165,12 +169,16 @@ def check_recovery(harmed: Daemon, case: Case, requests: list[OpenRequest], prob
     ended = max([request.ended_at - harmed_at for request in requests], default=0.0)
     print(f"{case}: requests ended after {ended:.2f} s, ready again {seconds:.2f} s later")
     assert prober.num_refused() == 0
-    if case.action == "SIGSTOP":
-        # A frontend that was woken to show its stacks may have answered once more before they are saved.
-        deadline = time.monotonic() + 5
-        while not list((harmed.folder / "engined" / "crash").glob("*.txt")):
-            assert time.monotonic() < deadline, "no stacks were kept"
-            time.sleep(0.02)
+
+
+def wait_for_successor(harmed: Daemon, victim: int) -> None:
+    """A frontend that was woken to show its stacks may have answered once more, before they were saved and it ended."""
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{victim}").exists():
+        assert time.monotonic() < deadline, "what hung is still there"
+        time.sleep(0.02)
+    assert list((harmed.folder / "engined" / "crash").glob("*.txt")), "no stacks were kept"
+    harmed.wait_ready(RESTART)
 
 
 def harm_while_draining(fleet: Fleet, case: Case) -> None:
