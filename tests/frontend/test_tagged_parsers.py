@@ -17,6 +17,7 @@ from engined.frontend.parsing.format import CallSyntax, OutputFormat, ToolFormat
 from engined.frontend.parsing.formats import choose_format, new_parser
 from engined.frontend.parsing.gemma4 import GEMMA4, GEMMA4_REASONING
 from engined.frontend.parsing.glm import GLM45, GLM47
+from engined.frontend.parsing.hermes import HERMES
 from engined.frontend.parsing.literals import PYTHON, LiteralTranscoder
 from engined.frontend.parsing.llama4_pythonic import LLAMA4_PYTHONIC
 from engined.frontend.parsing.parameter_types import parameter_types
@@ -303,3 +304,15 @@ def test_the_template_tells_the_format(template: str, tools: ToolFormat, reasoni
     chosen = choose_format(template, "auto", "auto", ['<|"|>', "<|channel>", "<|im_end|>"])
     assert (chosen.tools, chosen.reasoning) == (tools, reasoning)
     assert chosen.kept_tokens == ({'<|"|>', "<|channel>"} if tools is GEMMA4 else frozenset())
+
+
+@pytest.mark.parametrize("cut", range(1, len("</tool_call>") + 1))
+def test_a_cut_marker_behind_a_call_is_no_content(cut: int) -> None:
+    """An answer may reach max_tokens there."""
+    events = events_of(HERMES, '<tool_call>\n{"name": "stop", "arguments": {}}\n' + "</tool_call>"[:cut])
+    assert [type(event) for event in events] == [ToolCallBegin, ToolCallArguments, ToolCallEnd]
+
+
+def test_what_follows_a_call_is_content_once_it_is_no_marker() -> None:
+    events = events_of(HERMES, '<tool_call>\n{"name": "stop", "arguments": {}}\n</b> is bold')
+    assert events[-1] == ContentText("\n</b> is bold")

@@ -71,5 +71,9 @@ class MarkedCallsParser(StateParser):
     def _end_of_text(self) -> None:
         if self._state == self._read_content:
             self._give_content(self._trailing.release() + self._pending)
-        elif self._state == self._read_after_call and self._pending:
+        elif self._state == self._read_after_call and self._pending and not self._is_cut_end():
             self._give_content("".join(self._unclaimed) + self._pending)
+
+    def _is_cut_end(self) -> bool:
+        """Whether the answer was cut off in the marker behind a call."""
+        return any(end.startswith(self._pending) for end in self._ends)
