@@ -146,7 +146,12 @@ def points(workload: Workload) -> list[Point]:
         return [Point(label=f"{rate:g}/s", workload=workload, level=rate) for rate in workload.rate]
     if isinstance(workload, ClosedLoop) and workload.inputs:
         return [
-            Point(label=f"c={count} in={length}", workload=replace(workload, input=length), level=count, input=length)
+            Point(
+                label=f"c={count} in={length}",
+                workload=replace(workload, input=length, inputs=()),
+                level=count,
+                input=length,
+            )
             for count in workload.concurrency
             for length in workload.inputs
         ]

@@ -140,11 +140,7 @@ def command(**given: Any) -> int:
     if len({server.name for server in servers}) < len(servers):
         raise ConfigError("--server: two servers have the same name")
     commands = _read_commands(given["commands"], servers)
-    shape = {name: given[name] for name in _SHAPE_FLAGS if given[name] is not None}
-    if (inputs := shape.pop("input", None)) is not None:
-        if len(inputs) > 1 and (given["workload"] is not None or given["rate"] is not None):
-            raise ConfigError("--input: several lengths go with neither --workload nor --rate: give one")
-        shape |= {"input": inputs[0]} if len(inputs) == 1 else {"inputs": inputs}
+    shape = _read_shape(given)
     workload, called = _choose(given["workload"], shape)
     name = given["given_name"] or called
     if given["plot_latency"] is not None and (given["plot_path"] is None or "inputs" not in shape):
@@ -183,6 +179,17 @@ def _allow_open_files() -> None:
     """A connection is an open file, and the usual limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _read_shape(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the workload that flags give. Raises ConfigError for lengths that cannot be points."""
+    shape = {name: given[name] for name in _SHAPE_FLAGS if given[name] is not None}
+    inputs: tuple[int, ...] = shape.pop("input", ())
+    if len(inputs) > 1 and (given["workload"] is not None or "rate" in shape):
+        raise ConfigError("--input: several lengths go with neither --workload nor --rate: give one")
+    if len(inputs) == 1:
+        return shape | {"input": inputs[0]}
+    return shape | {"inputs": inputs} if inputs else shape
 
 
 def _choose(name: str | None, shape: dict[str, Any]) -> tuple[Workload, str]:

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from engined.kernels.cpu.library import CpuKernels
+from engined.worker.sampler.metadata import SamplingMetadata
+from engined.worker.sampler.sampler import sample
 
 SIZES = [1, 7, 16, 1000, 1024, 1025, 49152]
 
@@ -69,3 +71,18 @@ def test_what_is_not_finite_gets_some_token_and_is_said(kernels: CpuKernels, dty
     tokens, is_finite = kernels.sample(logits, torch.ones(4), torch.full((4,), 0.9, dtype=torch.float64))
     assert all(0 <= token < 40 for token in tokens.tolist())
     assert is_finite.tolist() == [False, False, False, True]
+
+
+def test_plain_rows_get_the_tokens_that_torch_would_give_them(kernels: CpuKernels) -> None:
+    logits = (torch.randn(40, 3000, generator=torch.Generator().manual_seed(0)) * 3).bfloat16()
+    logits[7, 9] = torch.nan
+    metadata = SamplingMetadata(
+        details=None,
+        temperature=torch.tensor([0.0, 0.7, 1.0, 1.5]).repeat(10),
+        seeds=np.arange(40, dtype=np.uint64),
+        num_output_tokens=np.arange(40, dtype=np.int64),
+    )
+    by_kernel, by_torch = sample(logits, metadata, kernels=kernels), sample(logits, metadata)
+    assert by_kernel.is_finite.tolist() == by_torch.is_finite.tolist() == [row != 7 for row in range(40)]
+    finite = by_torch.is_finite
+    assert torch.equal(by_kernel.token_ids[finite], by_torch.token_ids[finite])

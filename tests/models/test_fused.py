@@ -1,5 +1,6 @@
 """A forward as one call against the same kernels called layer by layer: the same bits."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ CONFIGS = [
 """The widest vector steps through their heads; with others the kernels would not be used."""
 
 
+@pytest.fixture(params=[1, 2])
+def compute_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The other tests here compute with one."""
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("compute_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
 def test_same_bits(config: PreTrainedConfig, dtype: torch.dtype, cpu_kernels: CpuKernels, tmp_path: Path) -> None:
@@ -30,7 +40,7 @@ def test_same_bits(config: PreTrainedConfig, dtype: torch.dtype, cpu_kernels: Cp
     for paged in (fused, layered):
         for _ in range(2):
             paged.add_sequence()
-    # With so many tokens the threads of the fused one share them, and each takes its own in several parts.
+    # So many tokens the threads of the fused one share out, and each takes its own in several parts.
     long_prompt = [3 + i % 50 for i in range(1100)]
     for step in ({0: range(3, 60)}, {0: [7], 1: range(9, 50)}, {0: [8], 1: [9]}, {0: [5], 1: long_prompt}):
         together, one_by_one = fused.step(step), layered.step(step)

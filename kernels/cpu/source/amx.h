@@ -69,6 +69,23 @@ class RowTiles {
     ptrdiff_t first_ = 0, second_ = 0;
 };
 
+// The sums of row tiles times panels, at most four tiles, go to memory: `panel` elements from one panel to the next, and
+// `row_tile` from one row tile to the next.
+template <int ROW_TILES, int PANELS, typename T>
+inline void store_sums(T* sums, ptrdiff_t panel, ptrdiff_t row_tile) {
+    static_assert(ROW_TILES * PANELS <= 4);
+    _tile_stored(0, sums, TILE_BYTES);
+    if constexpr (PANELS > 1) _tile_stored(1, sums + panel, TILE_BYTES);
+    if constexpr (PANELS > 2) {
+        _tile_stored(2, sums + 2 * panel, TILE_BYTES);
+        _tile_stored(3, sums + 3 * panel, TILE_BYTES);
+    }
+    if constexpr (ROW_TILES > 1) {
+        _tile_stored(2, sums + row_tile, TILE_BYTES);
+        if constexpr (PANELS > 1) _tile_stored(3, sums + row_tile + panel, TILE_BYTES);
+    }
+}
+
 #else
 
 struct RowTiles {};

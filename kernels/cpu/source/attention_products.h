@@ -63,9 +63,8 @@ class Products {
     Products(ptrdiff_t rows, ptrdiff_t head_dim)
         : head_dim_(head_dim), session_(shapes(std::min(rows, TILE_HEIGHT))) {}
 
-    // queries [rows][head_dim] times groups of keys -> scores [rows][CHUNK_TOKENS]
-    void score(ptrdiff_t, const uint16_t* queries, const Groups& groups, float* scores,
-               Upcoming& upcoming) const {
+    // queries [rows][head_dim] times groups of keys -> scores [rows][CHUNK_TOKENS]. How many rows the tiles know.
+    void score(ptrdiff_t, const uint16_t* queries, const Groups& groups, float* scores, Upcoming& upcoming) const {
         ptrdiff_t g = 0;
         for (; g + 2 <= groups.count; g += 2) score_groups<2>(queries, groups, g, scores, upcoming);
         for (; g < groups.count; ++g) score_groups<1>(queries, groups, g, scores, upcoming);

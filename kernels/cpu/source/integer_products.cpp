@@ -35,22 +35,7 @@ void multiply_step(const RowRange& rows, const IntegerPanel* panels, ptrdiff_t s
     }
 }
 
-// sums [ROW_TILES][PANELS][TILE_SIZE]
-template <int ROW_TILES, int PANELS>
-void store_tiles(int32_t* sums) {
-    _tile_stored(0, sums, TILE_BYTES);
-    if constexpr (PANELS > 1) _tile_stored(1, sums + TILE_SIZE, TILE_BYTES);
-    if constexpr (PANELS > 2) {
-        _tile_stored(2, sums + 2 * TILE_SIZE, TILE_BYTES);
-        _tile_stored(3, sums + 3 * TILE_SIZE, TILE_BYTES);
-    }
-    if constexpr (ROW_TILES > 1) {
-        _tile_stored(2, sums + PANELS * TILE_SIZE, TILE_BYTES);
-        if constexpr (PANELS > 1) _tile_stored(3, sums + 3 * TILE_SIZE, TILE_BYTES);
-    }
-}
-
-// Adds what `store_tiles` has left of a group: sums [PANELS][rows][PANEL].
+// Adds the integers of a group, [ROW_TILES][PANELS][TILE_SIZE]: sums [PANELS][rows][PANEL].
 template <int ROW_TILES, int PANELS, bool IS_FIRST_GROUP>
 void add_group(const RowRange& rows, const IntegerPanel* panels, ptrdiff_t group, const int32_t* group_sums,
                float* sums) {
@@ -96,7 +81,7 @@ void multiply_some(const RowRange& rows, const IntegerPanel* panels, bool is_fir
             bring(step + lead);
             multiply_step<ROW_TILES, PANELS>(rows, panels, step);
         }
-        store_tiles<ROW_TILES, PANELS>(group_sums[g % 2]);
+        store_sums<ROW_TILES, PANELS>(group_sums[g % 2], TILE_SIZE, PANELS * TILE_SIZE);
         // The sums of one group are added while the tiles work on the next.
         if (g > 0) add(g - 1);
     }

@@ -63,7 +63,6 @@ struct Block {
 // Row tiles times panels, at most four products.
 template <int ROW_TILES, int PANELS>
 void multiply_block(const Block& block) {
-    static_assert(ROW_TILES * PANELS <= 4);
     const ptrdiff_t x_bytes = block.stride * 2;
     _tile_zero(0);
     _tile_zero(1);
@@ -91,18 +90,7 @@ void multiply_block(const Block& block) {
             if constexpr (PANELS > 1) _tile_dpbf16ps(3, 5, 7);
         }
     }
-    float* sums = block.sums;
-    const ptrdiff_t panel_size = block.rows * PANEL;
-    _tile_stored(0, sums, TILE_BYTES);
-    if constexpr (PANELS > 1) _tile_stored(1, sums + panel_size, TILE_BYTES);
-    if constexpr (PANELS > 2) {
-        _tile_stored(2, sums + 2 * panel_size, TILE_BYTES);
-        _tile_stored(3, sums + 3 * panel_size, TILE_BYTES);
-    }
-    if constexpr (ROW_TILES > 1) {
-        _tile_stored(2, sums + TILE_HEIGHT * PANEL, TILE_BYTES);
-        if constexpr (PANELS > 1) _tile_stored(3, sums + panel_size + TILE_HEIGHT * PANEL, TILE_BYTES);
-    }
+    store_sums<ROW_TILES, PANELS>(block.sums, block.rows * PANEL, TILE_HEIGHT * PANEL);
 }
 
 template <int PANELS>
