@@ -112,7 +112,7 @@ def test_all_processes_show_their_part_of_each_step(model: Path, tmp_path: Path,
         inside = [span for span in spans_of("EngineCore 0", "busy loop") if span is not step and step.holds(span)]
         assert [span.name for span in inside] == ["schedule", "prepare", "execute", "sample", "update"]
     first_send, *sends = spans_of("EngineCore 0", "output", "send")
-    assert first_send.end < steps[0].start, "the greeting of the frontend"
+    assert first_send.start < steps[0].start, "the greeting of the frontend: it may still be ending as the canary runs"
     assert all(step.start < send.start for step, send in zip(steps, sends, strict=True))
 
     step_ids = [span.arguments["step"] for span in spans_of("EngineCore 0", "busy loop", "execute")]
