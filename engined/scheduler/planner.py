@@ -71,12 +71,24 @@ class StepPlanner:
 
     def _max_num_tokens(self) -> int:
         """Tokens of the next step: all that it can hold, or fewer if somebody's stream would wait for prompts."""
-        running, is_steady = self._roster.running, self._is_steady()
-        if self._budget is None or (is_steady and not self._roster.waiting) or not any(map(_is_stream, running)):
+        if self._budget is None or (self._is_steady() and not self._may_admit()):
             return self._max_num_batched_tokens
-        prompts = () if is_steady else (request for request in running if _is_in_prompt(request))
-        context = next((request.num_computed_tokens for request in prompts), 0)
-        return min(self._budget.num_tokens(len(running), context), self._max_num_batched_tokens)
+        running = self._roster.running
+        num_streams = sum(map(_is_stream, running))
+        if not num_streams:
+            return self._max_num_batched_tokens
+        prompts = [request for request in running if _is_in_prompt(request) and not request.is_background]
+        num_seats = self._max_num_seqs - num_streams - len(prompts)
+        num_prompts = len(prompts) + min(num_seats, self._roster.waiting.num_in_foreground())
+        context = next((request.num_computed_tokens for request in running if _is_in_prompt(request)), 0)
+        max_num_tokens = self._budget.num_tokens(len(running), num_prompts / num_streams, context)
+        return min(max_num_tokens, self._max_num_batched_tokens)
+
+    def _may_admit(self) -> bool:
+        """Whether somebody waits, and a seat is free or will be given up."""
+        running = self._roster.running
+        is_full = len(running) >= self._max_num_seqs and not running[-1].is_background
+        return bool(self._roster.waiting) and not is_full
 
     def _is_steady(self) -> bool:
         """Whether the requests of the last step, of which all decode, are still the same."""

@@ -8,6 +8,7 @@ from engined.scheduler.fair_share import MAX_OUTPUT_COST, FairShare
 from engined.scheduler.request import Request
 
 sort_key = attrgetter("sort_key")
+_is_background = attrgetter("is_background")
 
 
 class RequestQueue:
@@ -27,6 +28,10 @@ class RequestQueue:
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    def num_in_foreground(self) -> int:
+        """Those that somebody waits for; they come before the others."""
+        return bisect_left(self._requests, True, key=_is_background)
 
     def add(self, request: Request) -> None:
         """Give a new request its place."""

@@ -4,8 +4,10 @@ scheduler.
 
 from engined.scheduler.step_time import StepTimeModel
 
-DEFAULT_STRETCH = 3.0
-"""How much longer a step may take than the running requests alone need, if nobody says."""
+PROMPT_SHARE = 2.0
+"""If nobody says: the time that prompts may take in a step, of what the running requests alone need."""
+UNNOTICED_STEP_SECONDS = 0.05
+"""A step that takes no longer holds nobody up, however fast the streams would be: it is twenty tokens a second."""
 TILE_ROWS = 32
 """Tokens that a matrix kernel computes at a time: a step of 33 takes as long as one of 64."""
 MIN_PROMPT_TOKENS = 16
@@ -16,14 +18,25 @@ class StepBudget:
     """Turns a limit in seconds into one in tokens, by what steps have taken so far."""
 
     def __init__(self, max_step_ms: float | None) -> None:
-        """None: DEFAULT_STRETCH times what the running requests take alone."""
+        """None: a share of what the running requests take alone; see `_prompt_seconds`."""
         self._max_step_seconds = None if max_step_ms is None else max_step_ms / 1000
         self.times = StepTimeModel()
 
-    def num_tokens(self, num_running: int, context: int) -> int:
-        """Tokens of a step: one for each running request, and some of prompts, of which `context` are computed."""
+    def num_tokens(self, num_running: int, prompts_per_stream: float, context: int) -> int:
+        """Tokens of a step: one for each running request, and some of prompts, of which `context` are computed.
+
+        prompts_per_stream: requests whose prompts could be computed now, by those whose streams would wait for them.
+        """
         base_seconds = self.times.base_seconds(num_running)
-        max_seconds = DEFAULT_STRETCH * base_seconds if self._max_step_seconds is None else self._max_step_seconds
-        num_prompt_tokens = int((max_seconds - base_seconds) / self.times.seconds_per_token(context))
+        prompt_seconds = self._prompt_seconds(base_seconds, prompts_per_stream)
+        num_prompt_tokens = int(prompt_seconds / self.times.seconds_per_token(context))
         least = -(-(num_running + MIN_PROMPT_TOKENS) // TILE_ROWS)
         return max(least, (num_running + num_prompt_tokens) // TILE_ROWS) * TILE_ROWS
+
+    def _prompt_seconds(self, base_seconds: float, prompts_per_stream: float) -> float:
+        """What is left of the limit; without one, the more the more prompts wait for each stream: many that come at
+        once are not held up by the few that have begun, for a large step computes a token in half the time.
+        """
+        if self._max_step_seconds is not None:
+            return self._max_step_seconds - base_seconds
+        return max(PROMPT_SHARE * max(1.0, prompts_per_stream) * base_seconds, UNNOTICED_STEP_SECONDS - base_seconds)

@@ -51,7 +51,7 @@ class AnyBudget(StepBudget):
         super().__init__(None)
         self._nums_prompt_tokens = cycle(nums_prompt_tokens)
 
-    def num_tokens(self, num_running: int, context: int) -> int:
+    def num_tokens(self, num_running: int, prompts_per_stream: float, context: int) -> int:
         return num_running + next(self._nums_prompt_tokens)
 
 
