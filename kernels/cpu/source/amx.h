@@ -69,8 +69,8 @@ class RowTiles {
     ptrdiff_t first_ = 0, second_ = 0;
 };
 
-// The sums of row tiles times panels, at most four tiles, go to memory: `panel` elements from one panel to the next, and
-// `row_tile` from one row tile to the next.
+// The sums of row tiles times panels, at most four tiles, go to memory: `panel` elements from one panel to the next,
+// and `row_tile` from one row tile to the next.
 template <int ROW_TILES, int PANELS, typename T>
 inline void store_sums(T* sums, ptrdiff_t panel, ptrdiff_t row_tile) {
     static_assert(ROW_TILES * PANELS <= 4);

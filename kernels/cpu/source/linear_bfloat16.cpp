@@ -1,6 +1,5 @@
-// Weights and activations of bfloat16. With AVX512-BF16 or AMX: panels of 16 columns, [inputs / 2][16][2], so that 64
-// bytes hold a pair of inputs for each column, which is what both instruction sets multiply at once.
-#include "amx.h"
+// Weights and activations of bfloat16.
+#include "bfloat16_products.h"
 #include "linear_generic.h"
 
 #if !defined(__AVX512BF16__)
@@ -23,135 +22,14 @@ void multiply(const Team& team, const Linear& linear, const void* x, void* y, pt
 
 namespace {
 
-constexpr ptrdiff_t PANEL = 16;
-// Inputs that one tile of weights holds, 1 KiB: depths are rounded up to it, with zeros.
-constexpr ptrdiff_t TILE_DEPTH = 32;
-constexpr ptrdiff_t TILE_SIZE = TILE_DEPTH * PANEL;
-// Panels that pass together while there are few rows: memory is read in as many streams.
-constexpr ptrdiff_t FEW_ROWS_PANELS = 4;
-constexpr ptrdiff_t MAX_FEW_ROWS = 16;
-// Rows and panels whose sums fit the registers when there are more.
-constexpr ptrdiff_t MANY_ROWS = 32, MANY_ROWS_PANELS = 2;
+using namespace bfloat16;
+
 // Inputs of the rows that pass together: they stay in the second-level cache while all panels pass.
 constexpr ptrdiff_t BLOCK_BYTES = 1 << 20;
-// How far ahead of the product memory is fetched. Measured on an Intel server with AMX, one row on two cores: 33 GB/s
-// without it, 40 with 2 KiB, 33 with 4 KiB.
-constexpr ptrdiff_t PREFETCH_BYTES = 2048;
-
-ptrdiff_t padded(ptrdiff_t inputs) { return (inputs + TILE_DEPTH - 1) / TILE_DEPTH * TILE_DEPTH; }
-
-void prefetch_tile(const uint16_t* tile) {
-    const char* bytes = reinterpret_cast<const char*>(tile) + PREFETCH_BYTES;
-    for (ptrdiff_t i = 0; i < TILE_SIZE * 2; i += 64) _mm_prefetch(bytes + i, _MM_HINT_T0);
-}
-
-// Some rows, `depth` inputs each, `stride` apart, and some panels, one after the other.
-struct Block {
-    const uint16_t* x;
-    ptrdiff_t stride, rows, depth;
-    const uint16_t* panels;
-    // [panels][rows][PANEL]
-    float* sums;
-    // Whether the weights come from memory; later rows find them in the cache.
-    bool is_first;
-
-    const uint16_t* weights(ptrdiff_t panel, ptrdiff_t k) const { return panels + panel * depth * PANEL + k * PANEL; }
-};
-
-#if defined(__AMX_BF16__)
-
-// Row tiles times panels, at most four products.
-template <int ROW_TILES, int PANELS>
-void multiply_block(const Block& block) {
-    const ptrdiff_t x_bytes = block.stride * 2;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (ptrdiff_t k = 0; k < block.depth; k += TILE_DEPTH) {
-        if (block.is_first)
-            for (int p = 0; p < PANELS; ++p) prefetch_tile(block.weights(p, k));
-        _tile_loadd(4, block.x + k, x_bytes);
-        _tile_loadd(6, block.weights(0, k), TILE_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        if constexpr (PANELS > 1) {
-            _tile_loadd(7, block.weights(1, k), TILE_BYTES);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if constexpr (PANELS > 2) {
-            _tile_loadd(5, block.weights(2, k), TILE_BYTES);
-            _tile_dpbf16ps(2, 4, 5);
-            _tile_loadd(6, block.weights(3, k), TILE_BYTES);
-            _tile_dpbf16ps(3, 4, 6);
-        }
-        if constexpr (ROW_TILES > 1) {
-            _tile_loadd(5, block.x + TILE_HEIGHT * block.stride + k, x_bytes);
-            _tile_dpbf16ps(2, 5, 6);
-            if constexpr (PANELS > 1) _tile_dpbf16ps(3, 5, 7);
-        }
-    }
-    store_sums<ROW_TILES, PANELS>(block.sums, block.rows * PANEL, TILE_HEIGHT * PANEL);
-}
-
-template <int PANELS>
-void multiply_panels(RowTiles& tiles, const Block& block) {
-    tiles.configure(block.rows);
-    if (block.rows <= TILE_HEIGHT)
-        multiply_block<1, PANELS>(block);
-    else if constexpr (PANELS <= MANY_ROWS_PANELS)
-        multiply_block<2, PANELS>(block);
-}
-
-#else
-
-// Rows whose sums fit the registers beside those of so many panels.
-template <int PANELS>
-constexpr ptrdiff_t REGISTER_ROWS = PANELS == 1 ? 16 : PANELS == 2 ? 12 : 6;
-
-template <int ROWS, int PANELS>
-void multiply_registers(const Block& block, ptrdiff_t first_row) {
-    __m512 sums[PANELS][ROWS];
-    for (auto& panel : sums)
-        for (auto& sum : panel) sum = _mm512_setzero_ps();
-    const uint16_t* x = block.x + first_row * block.stride;
-    for (ptrdiff_t k = 0; k < block.depth; k += 2) {
-        __m512bh weights[PANELS];
-        for (int p = 0; p < PANELS; ++p) {
-            const uint16_t* pairs = block.weights(p, k);
-            _mm_prefetch(reinterpret_cast<const char*>(pairs) + PREFETCH_BYTES, _MM_HINT_T0);
-            weights[p] = reinterpret<__m512bh>(_mm512_loadu_si512(pairs));
-        }
-        for (int r = 0; r < ROWS; ++r) {
-            int32_t pair;
-            std::memcpy(&pair, x + r * block.stride + k, sizeof(pair));
-            const __m512bh factor = reinterpret<__m512bh>(_mm512_set1_epi32(pair));
-            for (int p = 0; p < PANELS; ++p) sums[p][r] = _mm512_dpbf16_ps(sums[p][r], factor, weights[p]);
-        }
-    }
-    for (int p = 0; p < PANELS; ++p)
-        for (int r = 0; r < ROWS; ++r)
-            _mm512_storeu_ps(block.sums + (p * block.rows + first_row + r) * PANEL, sums[p][r]);
-}
-
-template <int PANELS, int ROWS>
-void multiply_rest(const Block& block, ptrdiff_t first_row) {
-    if constexpr (ROWS > 0) {
-        if (block.rows - first_row == ROWS)
-            multiply_registers<ROWS, PANELS>(block, first_row);
-        else
-            multiply_rest<PANELS, ROWS - 1>(block, first_row);
-    }
-}
-
-template <int PANELS>
-void multiply_panels(RowTiles&, const Block& block) {
-    constexpr ptrdiff_t step = REGISTER_ROWS<PANELS>;
-    ptrdiff_t row = 0;
-    for (; row + step <= block.rows; row += step) multiply_registers<step, PANELS>(block, row);
-    multiply_rest<PANELS, step - 1>(block, row);
-}
-
-#endif
+// Between MANY_ROWS and these, weights are not fetched ahead: rows and weights compete for the way into the first-level
+// cache. Measured on an Intel server with AMX, all products of the default model with 64 rows: 12.6 ms, otherwise 13.9;
+// 96 rows: 15.5 and 18; 192: 24.8 and 24.0.
+constexpr ptrdiff_t MAX_UNFETCHED_ROWS = 128;
 
 // 16 sums plus bias, rounded; the first `existing` are written.
 void store_columns(__m512 sums, uint16_t* y, ptrdiff_t existing) {
@@ -184,14 +62,6 @@ void finish(const Linear& linear, const Panels& panels, ptrdiff_t panel, ptrdiff
             }
             store_columns(result, y + r * panels.columns + column, existing);
         }
-    }
-}
-
-void multiply_some(ptrdiff_t panels, RowTiles& tiles, const Block& block) {
-    switch (panels) {
-        case 1: return multiply_panels<1>(tiles, block);
-        case 2: return multiply_panels<2>(tiles, block);
-        default: return multiply_panels<FEW_ROWS_PANELS>(tiles, block);
     }
 }
 
@@ -235,6 +105,7 @@ void multiply(const Team& team, const Linear& linear, const void* x, void* y, pt
     static_assert(MAX_FEW_ROWS * FEW_ROWS_PANELS <= MANY_ROWS * MANY_ROWS_PANELS);
     RowTiles tiles;
     const ptrdiff_t together = rows <= MAX_FEW_ROWS ? FEW_ROWS_PANELS : MANY_ROWS_PANELS;
+    const bool fetches = rows <= MANY_ROWS || rows > MAX_UNFETCHED_ROWS;
     for (ptrdiff_t begin = 0; begin < rows; begin += block_rows) {
         const ptrdiff_t end = std::min(rows, begin + block_rows);
         const uint16_t* inputs_of_block = static_cast<const uint16_t*>(x) + begin * inputs;
@@ -244,9 +115,9 @@ void multiply(const Team& team, const Linear& linear, const void* x, void* y, pt
             const ptrdiff_t count = left >= together ? together : left >= MANY_ROWS_PANELS ? MANY_ROWS_PANELS : 1;
             const uint16_t* weights = static_cast<const uint16_t*>(linear.weight) + p * depth * PANEL;
             for (ptrdiff_t row = begin; row < end; row += MANY_ROWS) {
-                const Block block{inputs_of_block + (row - begin) * depth, depth, std::min(MANY_ROWS, end - row),
-                                  depth, weights, sums, row == begin};
-                multiply_some(count, tiles, block);
+                const Block block{inputs_of_block + (row - begin) * depth, std::min(MANY_ROWS, end - row), depth,
+                                  weights, sums, fetches && row == begin};
+                multiply_together(count, tiles, block);
                 finish(linear, panels, p, count, block, static_cast<uint16_t*>(y) + row * panels.columns);
             }
             p += count;

@@ -1,25 +1,15 @@
-// Weights of 4 bits, in blocks with a scale and a minimum each. Products take them as 8 bits, into which a few panels
-// at a time are turned in the cache: integers again, so that what holds for weights of 8 bits holds for these.
+// Weights of 4 bits, in blocks with a scale and a minimum each. Products sum integers again, so that what holds for
+// weights of 8 bits holds for these.
 #include <array>
 #include <cmath>
 #include <vector>
 
+#include "int4_panels.h"
 #include "linear_quantized.h"
 
 namespace {
 
-constexpr ptrdiff_t BLOCKS = STEP / Block::SIZE;
-// What `numbers` has of one block: 8 numbers for each column.
-constexpr ptrdiff_t WORDS = Block::SIZE / 8;
-
-// One step of each column of a panel. A weight in 8 bits is number * scale + minimum, in bytes: no product needs more.
-struct alignas(64) PackedStep {
-    uint8_t scales[BLOCKS][PANEL];
-    // WEIGHT_BIAS is added.
-    uint8_t minimums[BLOCKS][PANEL];
-    // Of 8 numbers: the first four in the lower halves of the bytes, the others in the upper ones.
-    uint32_t numbers[BLOCKS][WORDS][PANEL];
-};
+using namespace int4;
 
 constexpr int32_t LARGEST_NUMBER = 15, LARGEST_SCALE = 255 / LARGEST_NUMBER, LARGEST_WEIGHT = 127;
 
@@ -126,46 +116,6 @@ BFloat16 pack_step(const Block* blocks, ptrdiff_t count, PackedStep* packed, ptr
     return unit;
 }
 
-// A column in each lane, as one, two and four numbers.
-typedef uint32_t Columns __attribute__((vector_size(LANES * 4)));
-typedef uint16_t Pairs __attribute__((vector_size(LANES * 4)));
-typedef uint8_t Fours __attribute__((vector_size(LANES * 4)));
-
-Columns load_columns(const uint8_t* source) {
-    typedef uint8_t Packed __attribute__((vector_size(LANES)));
-    Packed bytes;
-    std::memcpy(&bytes, source, sizeof(bytes));
-#if defined(__AVX512F__)
-    // GCC 12 would convert four parts one by one.
-    if constexpr (LANES == 16) return reinterpret<Columns>(_mm512_cvtepu8_epi32(reinterpret<__m128i>(bytes)));
-#endif
-    return __builtin_convertvector(bytes, Columns);
-}
-
-// -> weights [STEP / 4][PANEL][4]
-inline void unpack_step(const PackedStep& step, uint8_t* weights) {
-    for (ptrdiff_t b = 0; b < BLOCKS; ++b)
-        for (ptrdiff_t c = 0; c < PANEL; c += LANES) {
-            Columns scales = load_columns(step.scales[b] + c), minimums = load_columns(step.minimums[b] + c);
-            scales |= scales << 16;
-            minimums |= minimums << 8;
-            minimums |= minimums << 16;
-            const auto weigh = [&](Columns numbers) {
-                // Two products at a time: the lower one does not reach the upper.
-                const Pairs products = reinterpret<Pairs>(numbers & 0x0f0f0f0f) * reinterpret<Pairs>(scales);
-                return reinterpret<Fours>(products) + reinterpret<Fours>(minimums);
-            };
-            for (ptrdiff_t w = 0; w < WORDS; ++w) {
-                Columns numbers;
-                std::memcpy(&numbers, step.numbers[b][w] + c, sizeof(numbers));
-                const Fours first = weigh(numbers), second = weigh(numbers >> 4);
-                uint8_t* target = weights + ((b * WORDS + w) * 2 * PANEL + c) * 4;
-                std::memcpy(target, &first, sizeof(first));
-                std::memcpy(target + PANEL * 4, &second, sizeof(second));
-            }
-        }
-}
-
 void unpack(const IntegerPanel& panel, ptrdiff_t step) {
     panel.fetch_ahead<sizeof(PackedStep)>(step);
     unpack_step(reinterpret_cast<const PackedStep*>(panel.source)[step],
@@ -208,7 +158,13 @@ void multiply(const Team& team, const Linear& linear, const void* prepared, void
         const uint8_t* weights = unpacked.data()->bytes + slot * steps * STEP_BYTES;
         return IntegerPanel{weights, units, panel, panel + ahead * bytes, steps, unpack, 1};
     };
-    quantized::multiply(team, linear, all, static_cast<BFloat16*>(y), rows, get_panel);
+    auto* target = static_cast<BFloat16*>(y);
+    if (rows > MAX_PACKED_ROWS)
+        return quantized::multiply(team, linear, all, target, rows, get_panel, multiply_panels);
+    const BlockSums block_sums(all, rows);
+    quantized::multiply(team, linear, all, target, rows, get_panel,
+                        [&](RowTiles&, const RowRange& range, ptrdiff_t count, const IntegerPanel* panels, bool,
+                            float* sums) { multiply_packed(range, block_sums, count, panels, sums); });
 }
 
 }  // namespace linear_int4

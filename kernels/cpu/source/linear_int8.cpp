@@ -45,7 +45,7 @@ void multiply(const Team& team, const Linear& linear, const void* prepared, void
         const auto* scales = reinterpret_cast<const BFloat16*>(weights + all.steps * STEP_BYTES);
         return IntegerPanel{weights, scales, weights, weights + ahead * bytes, all.steps, fetch, 0};
     };
-    quantized::multiply(team, linear, all, static_cast<BFloat16*>(y), rows, get_panel);
+    quantized::multiply(team, linear, all, static_cast<BFloat16*>(y), rows, get_panel, multiply_panels);
 }
 
 }  // namespace linear_int8

@@ -57,10 +57,10 @@ inline void finish(const Linear& linear, const Panels& panels, ptrdiff_t panel, 
 }
 
 // `get_panel(p, slot, step)` is the panel p in 8 bits; they may lie in a buffer, of which there are MAX_PANELS slots.
-// After it comes the one `step` further on.
-template <typename GetPanel>
+// After it comes the one `step` further on. `multiply_panels` multiplies some of them, as integer_products.h says.
+template <typename GetPanel, typename MultiplyPanels>
 inline void multiply(const Team& team, const Linear& linear, const QuantizedRows& all, BFloat16* y, ptrdiff_t rows,
-                     const GetPanel& get_panel) {
+                     const GetPanel& get_panel, const MultiplyPanels& multiply_panels) {
     const Panels panels(linear, PANEL);
     const Range mine = team.share(panels.count(), panels.halves);
     const ptrdiff_t block_rows = std::max(MAX_ROWS, BLOCK_BYTES / all.depth() / MAX_ROWS * MAX_ROWS);
@@ -75,7 +75,7 @@ inline void multiply(const Team& team, const Linear& linear, const QuantizedRows
             for (ptrdiff_t i = 0; i < count; ++i) some[i] = get_panel(p + i, i, together);
             for (ptrdiff_t row = begin; row < end; row += MAX_ROWS) {
                 const ptrdiff_t num_rows = std::min(MAX_ROWS, end - row);
-                multiply_panels(tiles, {all, row, num_rows}, count, some, row == begin, sums);
+                multiply_panels(tiles, RowRange{all, row, num_rows}, count, some, row == begin, sums);
                 for (ptrdiff_t i = 0; i < count; i += panels.halves)
                     finish(linear, panels, p + i, sums + i * num_rows * PANEL, num_rows, y + row * panels.columns);
             }
