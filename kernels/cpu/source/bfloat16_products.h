@@ -39,8 +39,8 @@ struct Block {
     const uint16_t* panels;
     // [panels][rows][PANEL]
     float* sums;
-    // Whether to fetch the weights from memory.
-    bool fetches;
+    // Whether the weights come from memory; later rows find them in the cache.
+    bool is_first;
 
     const uint16_t* weights(ptrdiff_t panel, ptrdiff_t k) const { return panels + panel * depth * PANEL + k * PANEL; }
 };
@@ -56,7 +56,7 @@ void multiply_block(const Block& block) {
     _tile_zero(2);
     _tile_zero(3);
     for (ptrdiff_t k = 0; k < block.depth; k += TILE_DEPTH) {
-        if (block.fetches)
+        if (block.is_first)
             for (int p = 0; p < PANELS; ++p) prefetch_tile(block.weights(p, k));
         _tile_loadd(4, block.x + k, x_bytes);
         _tile_loadd(6, block.weights(0, k), TILE_BYTES);

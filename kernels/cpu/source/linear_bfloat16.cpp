@@ -26,10 +26,6 @@ using namespace bfloat16;
 
 // Inputs of the rows that pass together: they stay in the second-level cache while all panels pass.
 constexpr ptrdiff_t BLOCK_BYTES = 1 << 20;
-// Between MANY_ROWS and these, weights are not fetched ahead: rows and weights compete for the way into the first-level
-// cache. Measured on an Intel server with AMX, all products of the default model with 64 rows: 12.6 ms, otherwise 13.9;
-// 96 rows: 15.5 and 18; 192: 24.8 and 24.0.
-constexpr ptrdiff_t MAX_UNFETCHED_ROWS = 128;
 
 // 16 sums plus bias, rounded; the first `existing` are written.
 void store_columns(__m512 sums, uint16_t* y, ptrdiff_t existing) {
@@ -105,7 +101,6 @@ void multiply(const Team& team, const Linear& linear, const void* x, void* y, pt
     static_assert(MAX_FEW_ROWS * FEW_ROWS_PANELS <= MANY_ROWS * MANY_ROWS_PANELS);
     RowTiles tiles;
     const ptrdiff_t together = rows <= MAX_FEW_ROWS ? FEW_ROWS_PANELS : MANY_ROWS_PANELS;
-    const bool fetches = rows <= MANY_ROWS || rows > MAX_UNFETCHED_ROWS;
     for (ptrdiff_t begin = 0; begin < rows; begin += block_rows) {
         const ptrdiff_t end = std::min(rows, begin + block_rows);
         const uint16_t* inputs_of_block = static_cast<const uint16_t*>(x) + begin * inputs;
@@ -116,7 +111,7 @@ void multiply(const Team& team, const Linear& linear, const void* x, void* y, pt
             const uint16_t* weights = static_cast<const uint16_t*>(linear.weight) + p * depth * PANEL;
             for (ptrdiff_t row = begin; row < end; row += MANY_ROWS) {
                 const Block block{inputs_of_block + (row - begin) * depth, std::min(MANY_ROWS, end - row), depth,
-                                  weights, sums, fetches && row == begin};
+                                  weights, sums, row == begin};
                 multiply_together(count, tiles, block);
                 finish(linear, panels, p, count, block, static_cast<uint16_t*>(y) + row * panels.columns);
             }
