@@ -96,15 +96,19 @@ class KVCacheManager:
         request.num_slots = len(table.block_ids) * self.block_size
         return new_block_ids
 
-    def publish_computed_blocks(self, request: CacheableRequest) -> None:
-        """Put the full blocks whose tokens have been computed since the last call into the prefix cache."""
+    def publish_blocks(self, request: CacheableRequest, num_tokens: int) -> None:
+        """Put the full blocks of the first `num_tokens` into the prefix cache.
+
+        They are computed, or the step that is being planned computes them: whoever shares them in the same step reads
+        what is written in it, for each layer writes all keys and values before any are read.
+        """
         table, chain = request.block_table, request.block_hashes
         assert table is not None, f"request {request.request_id} holds no blocks"
-        if chain is None or request.num_computed_tokens - table.num_published_tokens < self.block_size:
+        if chain is None or num_tokens - table.num_published_tokens < self.block_size:
             return
         chain.extend(request.token_ids)
         first = table.num_published_tokens // self.block_size
-        end = request.num_computed_tokens // self.block_size
+        end = num_tokens // self.block_size
         for index in range(first, end):
             self._pool.publish(table.block_ids[index], chain.hashes[index])
         table.num_published_tokens = end * self.block_size
@@ -119,7 +123,7 @@ class KVCacheManager:
         table = request.block_table
         assert table is not None, f"the blocks of request {request.request_id} were freed twice"
         if is_content_valid:
-            self.publish_computed_blocks(request)
+            self.publish_blocks(request, request.num_computed_tokens)
         else:
             for block_id in table.block_ids:
                 self._pool.forget(block_id)

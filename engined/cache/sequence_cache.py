@@ -28,7 +28,7 @@ class SequenceCache(Protocol):
 
     def allocate_slots(self, request: CacheableRequest, num_new_tokens: int) -> list[int] | None: ...
 
-    def publish_computed_blocks(self, request: CacheableRequest) -> None: ...
+    def publish_blocks(self, request: CacheableRequest, num_tokens: int) -> None: ...
 
     def block_ids(self, request: CacheableRequest) -> list[int]: ...
 
@@ -64,7 +64,7 @@ class NoCache(SequenceCache):
     def allocate_slots(self, request: CacheableRequest, num_new_tokens: int) -> list[int] | None:
         return []
 
-    def publish_computed_blocks(self, request: CacheableRequest) -> None:
+    def publish_blocks(self, request: CacheableRequest, num_tokens: int) -> None:
         pass
 
     def block_ids(self, request: CacheableRequest) -> list[int]:

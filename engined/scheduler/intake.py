@@ -77,7 +77,7 @@ class ResultIntake:
     ) -> None:
         faults.point("request.update")
         request.num_computed_tokens += num_scheduled_tokens
-        self._cache.publish_computed_blocks(request)
+        self._cache.publish_blocks(request, request.num_computed_tokens)
         if result.prompt_logprobs and request.request_id in result.prompt_logprobs:
             self._report_prompt_logprobs(request, num_scheduled_tokens, result.prompt_logprobs[request.request_id])
         if request.num_computed_tokens < len(request.token_ids):
@@ -99,7 +99,7 @@ class ResultIntake:
             step.decoding.values(), step.step_id % self._publish_interval, None, self._publish_interval
         ):
             if request.status is RequestStatus.RUNNING:
-                self._cache.publish_computed_blocks(request)
+                self._cache.publish_blocks(request, request.num_computed_tokens)
 
     def _append_tokens(self, request: Request, new_token_ids: list[int] | None, result: ModelRunnerOutput) -> None:
         """Append what was sampled after the last token, up to the one that ends the sequence."""

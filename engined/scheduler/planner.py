@@ -74,13 +74,14 @@ class StepPlanner:
         if self._budget is None or (self._is_steady() and not self._may_admit()):
             return self._max_num_batched_tokens
         running = self._roster.running
-        num_streams = sum(map(_is_stream, running))
+        prompts = [request for request in running if _is_in_prompt(request)]
+        num_prompts = sum(not request.is_background for request in prompts)
+        num_streams = self._roster.num_in_foreground() - num_prompts
         if not num_streams:
             return self._max_num_batched_tokens
-        prompts = [request for request in running if _is_in_prompt(request) and not request.is_background]
-        num_seats = self._max_num_seqs - num_streams - len(prompts)
-        num_prompts = len(prompts) + min(num_seats, self._roster.waiting.num_in_foreground())
-        context = next((request.num_computed_tokens for request in running if _is_in_prompt(request)), 0)
+        num_seats = self._max_num_seqs - num_streams - num_prompts
+        num_prompts += min(num_seats, self._roster.waiting.num_in_foreground())
+        context = prompts[0].num_computed_tokens if prompts else 0
         max_num_tokens = self._budget.num_tokens(len(running), num_prompts / num_streams, context)
         return min(max_num_tokens, self._max_num_batched_tokens)
 
@@ -124,7 +125,7 @@ class StepPlanner:
                 if num_tokens <= request.num_slots or self._make_room(request, position, step) is not None:
                     decoding[request.request_id] = request
             elif (num_new_tokens := self._make_room(request, position, step)) is not None:
-                step.add(request, num_new_tokens)
+                self._add(request, num_new_tokens, step)
         step.token_budget -= len(decoding)
 
     def _make_room(self, request: Request, position: int, step: Step) -> int | None:
@@ -161,7 +162,7 @@ class StepPlanner:
                 break
             self._start(request, num_cached_tokens)
             num_new_tokens = min(len(request.token_ids) - num_cached_tokens, self._max_tokens_of_one, step.token_budget)
-            step.add(request, num_new_tokens)
+            self._add(request, num_new_tokens, step)
             step.new_requests.append(
                 NewRequestData(
                     request_id=request.request_id,
@@ -173,6 +174,15 @@ class StepPlanner:
                     pooling=request.pooling,
                 )
             )
+
+    def _add(self, request: Request, num_new_tokens: int, step: Step) -> None:
+        """Let a request compute so many tokens; those that come after it in the same step may share their blocks.
+
+        A background request can still lose its place in this step, and others must not count on it.
+        """
+        step.add(request, num_new_tokens)
+        if not request.is_background:
+            self._cache.publish_blocks(request, request.num_computed_tokens + num_new_tokens)
 
     def _find_room(self, request: Request, step: Step) -> int | None:
         """Allocate the blocks of a waiting request, if it can enter now; the number of its cached tokens.
@@ -212,8 +222,3 @@ class StepPlanner:
 
 def _is_in_prompt(request: Request) -> bool:
     return request.num_computed_tokens < request.num_prompt_tokens
-
-
-def _is_stream(request: Request) -> bool:
-    """Whether somebody waits for its next token."""
-    return not (request.is_background or _is_in_prompt(request))

@@ -8,7 +8,6 @@ from engined.scheduler.fair_share import MAX_OUTPUT_COST, FairShare
 from engined.scheduler.request import Request
 
 sort_key = attrgetter("sort_key")
-_is_background = attrgetter("is_background")
 
 
 class RequestQueue:
@@ -30,8 +29,8 @@ class RequestQueue:
         return len(self._requests)
 
     def num_in_foreground(self) -> int:
-        """Those that somebody waits for; they come before the others."""
-        return bisect_left(self._requests, True, key=_is_background)
+        """Those that are no background requests; they come before those."""
+        return bisect_left(self._requests, (True,), key=sort_key)
 
     def add(self, request: Request) -> None:
         """Give a new request its place."""

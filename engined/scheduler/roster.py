@@ -86,11 +86,15 @@ class Roster:
             self.waiting.remove(request)
         request.status = RequestStatus.FINISHED
 
-    def num_running_before(self, request: Request) -> int:
-        """Running requests of which this waiting one can be the victim."""
-        if request.is_background or not self.running or not self.running[-1].is_background:
+    def num_in_foreground(self) -> int:
+        """Running requests that are no background requests; they come before those."""
+        if not self.running or not self.running[-1].is_background:
             return len(self.running)
         return bisect_left(self.running, (True,), key=sort_key)
+
+    def num_running_before(self, request: Request) -> int:
+        """Running requests of which this waiting one can be the victim."""
+        return len(self.running) if request.is_background else self.num_in_foreground()
 
     def note_forced_tokens(self, request: Request, token_ids: list[int]) -> None:
         """Tokens were appended to a running request that the worker has not sampled."""

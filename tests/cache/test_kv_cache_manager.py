@@ -29,7 +29,7 @@ def make_cache(num_blocks: int = 8, enable_prefix_caching: bool = True) -> KVCac
 
 def compute_all(cache: KVCacheManager, request: FakeRequest) -> None:
     request.num_computed_tokens = len(request.token_ids)
-    cache.publish_computed_blocks(request)
+    cache.publish_blocks(request, request.num_computed_tokens)
 
 
 def run_and_free(cache: KVCacheManager, token_ids: list[int], salt: str | None = None) -> list[int]:
@@ -120,12 +120,12 @@ def test_two_requests_in_flight_share_and_free_independently() -> None:
     assert cache.usage == 0.0
 
 
-def test_nothing_is_found_before_it_is_computed() -> None:
+def test_nothing_is_found_before_it_is_published() -> None:
     cache = make_cache()
     request = FakeRequest(cache, list(range(12)))
     cache.allocate_sequence(request)
-    request.num_computed_tokens = 7
-    cache.publish_computed_blocks(request)
+    assert num_hit(cache, FakeRequest(cache, list(range(12)))) == 0
+    cache.publish_blocks(request, 7)
     assert num_hit(cache, FakeRequest(cache, list(range(12)))) == 4
 
 

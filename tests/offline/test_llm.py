@@ -105,6 +105,14 @@ def test_a_second_look_finds_the_cache(llm: LLM) -> None:
     assert counts == [0, 32]
 
 
+def test_prompts_that_begin_alike_share_what_one_step_computes(llm: LLM) -> None:
+    prompts = [[*range(2000, 2320), 3000 + index] for index in range(4)]
+    together = llm.generate(prompts, GREEDY, use_tqdm=False)
+    assert [output.num_cached_tokens for output in together] == [0, 320, 320, 320]
+    later = [llm.generate(prompt, GREEDY, use_tqdm=False)[0] for prompt in prompts]
+    assert texts(together) == texts(later)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [

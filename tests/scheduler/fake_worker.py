@@ -69,8 +69,9 @@ class FakeWorker:
             assert set(plan.num_scheduled_tokens.values()) == {1}
         self._last_request_ids = list(plan.num_scheduled_tokens)
         starts = {request_id: self.requests[request_id].num_computed_tokens for request_id in plan.num_scheduled_tokens}
+        newcomers = {data.request_id for data in plan.new_requests}
         for request_id, num_tokens in plan.num_scheduled_tokens.items():
-            self._write(request_id, num_tokens)
+            self._write(request_id, num_tokens, newcomers)
         for request_id in plan.num_scheduled_tokens:
             self._check_reads(self.requests[request_id])
         result = ModelRunnerOutput(errors=dict(errors or {}))
@@ -98,16 +99,23 @@ class FakeWorker:
             assert request_id not in {data.request_id for data in plan.new_requests}
             self.requests[request_id].token_ids += token_ids
 
-    def _write(self, request_id: str, num_tokens: int) -> None:
+    def _write(self, request_id: str, num_tokens: int, newcomers: set[str]) -> None:
+        """Nobody else holds what is written, but for newcomers that count on it in this very step."""
         request = self.requests[request_id]
         start = request.num_computed_tokens
         assert 1 <= num_tokens <= len(request.token_ids) - start
         for position in range(start, start + num_tokens):
             block_id = request.block_ids[position // self._block_size]
-            holders = [other_id for other_id, other in self.requests.items() if block_id in other.block_ids]
-            assert holders == [request_id], f"{request_id} writes to block {block_id}, which {holders} hold"
+            holders = {other_id for other_id, other in self.requests.items() if block_id in other.block_ids}
+            others = {
+                other_id for other_id in holders - {request_id} if not self._counts_on(other_id, position, newcomers)
+            }
+            assert request_id in holders and not others, f"{request_id} writes to block {block_id}, which {others} hold"
             self._store[block_id, position % self._block_size] = request.content(position)
         request.num_computed_tokens += num_tokens
+
+    def _counts_on(self, request_id: str, position: int, newcomers: set[str]) -> bool:
+        return request_id in newcomers and position < self.requests[request_id].data.num_computed_tokens
 
     def _check_reads(self, request: WorkerRequest) -> None:
         for position in range(request.num_computed_tokens):

@@ -229,6 +229,51 @@ def test_a_prompt_in_the_cache_is_not_computed_again() -> None:
     assert (stats.prefix_cache_queries, stats.prefix_cache_hits) == (20, 8)
 
 
+def test_prompts_that_begin_alike_and_come_at_once_share_what_one_step_computes() -> None:
+    engine = FakeEngine(block_size=4, max_num_batched_tokens=64)
+    for index in range(3):
+        engine.add(f"agent {index}", [*range(20), 50 + index], max_tokens=3)
+    plan = engine.step()
+    assert plan.num_scheduled_tokens == {"agent 0": 21, "agent 1": 1, "agent 2": 1}
+    blocks = [data.block_ids for data in plan.new_requests]
+    assert blocks[0][:5] == blocks[1][:5] == blocks[2][:5]
+    engine.run()
+
+
+def test_of_a_prompt_that_comes_in_by_chunks_others_share_what_was_planned() -> None:
+    engine = FakeEngine(block_size=4, max_num_batched_tokens=10)
+    for index in range(2):
+        engine.add(f"agent {index}", [*range(20), 50 + index], max_tokens=3)
+    assert engine.step().num_scheduled_tokens == {"agent 0": 10}
+    assert engine.step().num_scheduled_tokens == {"agent 0": 10}
+    assert engine.step().num_scheduled_tokens == {"agent 0": 1, "agent 1": 1}
+    engine.run()
+
+
+@pytest.mark.parametrize("ending", ["abort", "error"])
+def test_who_shares_what_a_step_computes_does_not_need_its_first_holder(ending: str) -> None:
+    engine = FakeEngine(block_size=4)
+    engine.add("first", [*range(20), 50], max_tokens=3)
+    engine.add("second", [*range(20), 51], max_tokens=3)
+    if ending == "abort":
+        engine.step(in_flight=lambda: engine.scheduler.abort_requests(["first"]))
+    else:
+        engine.step(errors={"first": "its logits are not finite"})
+    engine.add("third", [*range(20), 52], max_tokens=3)
+    engine.run()
+    assert reason(engine, "second") is reason(engine, "third") is FinishReason.LENGTH
+
+
+def test_nobody_counts_on_a_background_request_that_loses_its_place_in_the_same_step() -> None:
+    engine = FakeEngine(block_size=4, max_num_seqs=1, max_num_batched_tokens=7)
+    engine.add("batch", [*range(20), 50], max_tokens=3, background=True)
+    engine.step()
+    engine.add("chat", [*range(20), 51], max_tokens=3)  # the batch gets its eighth token, and then makes room
+    plan = engine.step()
+    assert plan.removed_request_ids == ["batch"] and plan.new_requests[0].num_computed_tokens == 4
+    engine.run()
+
+
 def test_a_conversation_finds_the_answer_before_in_the_cache() -> None:
     engine = FakeEngine(block_size=4, num_blocks=100)
     engine.add("a", [3] * 6, max_tokens=60)
