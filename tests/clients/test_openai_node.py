@@ -55,6 +55,6 @@ def test_openai_node_client(node_folder: Path, default_server: Server) -> None:
     assert arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 5
     assert seen["ran"] == [arguments] and seen["runnerResult"] == "sunny"
     assert all(call["name"] == "get_weather" and call["arguments"]["days"] >= 1 for call in seen["streamedCalls"])
-    assert seen["chunksBeforeAbort"] == 3
+    assert seen["chunksBeforeAbort"] >= 3, "more of them may have come when it goes away"
     default_server.wait_for_metric("engined:num_requests_running", 0)
     assert default_server.metric("engined:request_success_total", finished_reason="abort") == aborted + 1

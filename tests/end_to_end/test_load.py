@@ -14,9 +14,16 @@ from tests.end_to_end.server import Server, descendants, running
 
 @pytest.fixture
 def small_server(default_gguf: Path, tmp_path: Path):
-    # A cache that one round touches completely, so that memory can only grow by a leak.
     with running(default_gguf, tmp_path, "--kv-cache-memory", "128MiB") as server:
+        touch_the_whole_cache(server)
         yield server
+
+
+def touch_the_whole_cache(server: Server) -> None:
+    """So that memory can then only grow by a leak. It holds 5,800 tokens, and different ones take different blocks."""
+    for number in range(8):
+        prompt = [100 + (number * 1000 + i) % 40_000 for i in range(1000)]
+        server.complete(prompt=prompt, max_tokens=1)
 
 
 async def open_stream(server: Server, body: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
