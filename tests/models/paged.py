@@ -13,6 +13,7 @@ from engined.attention.metadata import AttentionMetadata
 from engined.attention.selector import select_backend
 from engined.checkpoint.load import load_model_info
 from engined.checkpoint.model_info import ModelInfo
+from engined.config.schema import Quantization
 from engined.kernels.cpu.library import CpuKernels
 from engined.layers.context import LayerContext
 from engined.layers.tensor_parallel import TensorParallelGroup
@@ -36,17 +37,19 @@ class PagedModel:
         kv_cache_dtype: torch.dtype = torch.float32,
         kernels: CpuKernels | None = None,
         is_fused: bool = True,
+        quantization: Quantization = "none",
     ) -> None:
         """Not fused, the layers are called one by one, even where they could run as one call."""
         self.info = info
         self.block_size = BLOCK_SIZE if kernels is None else KERNEL_BLOCK_SIZE
         tp = tp or TensorParallelGroup()
-        context = LayerContext(dtype=dtype, device=torch.device("cpu"), tp=tp, kernels=kernels)
+        device = torch.device("cpu")
+        context = LayerContext(dtype=dtype, device=device, tp=tp, kernels=kernels, quantization=quantization)
         self.model = build_model(info, context)
         self.model.load(open_checkpoint(info))
         backend = select_backend(
             AttentionSpec(
-                device=torch.device("cpu"),
+                device=device,
                 dtype=dtype,
                 kv_cache_dtype=kv_cache_dtype,
                 num_heads=info.num_attention_heads // tp.size,
