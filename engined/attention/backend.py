@@ -51,6 +51,8 @@ class AttentionBackend(ABC):
     def __init__(self, spec: AttentionSpec, kernels: CpuKernels | None) -> None:
         """`kernels` are there for backends that want them."""
         self.spec = spec
+        self.block_memory: Tensor | None = None
+        """[num_blocks, bytes] uint8 where the caches of all layers lie together, block by block; set with them."""
 
     @classmethod
     @abstractmethod

@@ -63,6 +63,7 @@ class CpuKernelAttention(AttentionBackend):
         """A block of all layers lies together: so memory is touched block by block, not by a huge page a layer."""
         block_bytes = self._block_bytes(ctypes.byref(self._shape(0, 0)))
         memory = untouched_zeros((num_blocks, num_layers, self.spec.num_kv_heads, 2, block_bytes), torch.uint8)
+        self.block_memory = memory.view(num_blocks, -1)
         return [KVCache(*layer.transpose(0, 1).unbind(2)) for layer in memory.unbind(1)]
 
     def prepare(self, metadata: AttentionMetadata) -> PreparedBatch:

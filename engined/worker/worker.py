@@ -4,6 +4,8 @@ is the only rank (`UniProcExecutor`), else in a process of its own (`engined.wor
 import ctypes
 import logging
 import time
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -29,6 +31,7 @@ from engined.trace.tracer import NO_TRACK, Track
 from engined.worker.distributed import create_group
 from engined.worker.encoder_runner import EncoderRunner
 from engined.worker.input_batch import BatchShape
+from engined.worker.kv_pages import KVPages
 from engined.worker.model_runner import ModelRunner
 from engined.worker.pooling_runner import PoolingRunner
 
@@ -62,6 +65,7 @@ class Worker:
         self._track = track
         self._device = torch.device("cpu")
         self._runner: ModelRunner | PoolingRunner | EncoderRunner | None = None
+        self._kv_pages: KVPages | None = None
 
     def initialize(self) -> None:
         """Load the weights, allocate the KV cache, warm up. Raises ModelError when the checkpoint is not usable."""
@@ -101,6 +105,8 @@ class Worker:
         assert self._runner is not None, "initialize first"
         faults.point("prefill" if plan.new_requests else "decode")
         with self._track.span("execute", {"step": plan.step_id, "tokens": plan.num_tokens}):
+            if self._kv_pages is not None and (plan.new_requests or plan.new_block_ids):
+                self._kv_pages.note_use(_block_ids(plan))
             if isinstance(self._runner, ModelRunner):
                 self._runner.execute_model(plan)
                 return None
@@ -168,6 +174,8 @@ class Worker:
             context.kernels,
         )
         model.bind(backend, self._settings.num_kv_blocks)
+        if backend.block_memory is not None:
+            self._kv_pages = KVPages(backend.block_memory)
 
     def _warm_up(self, group: TensorParallelGroup) -> None:
         """Run two prompts, each with a decode step if there are any, so that the first request does not pay for the
@@ -210,3 +218,8 @@ class Worker:
             self.execute_model(decode)
             self.sample_tokens()
         self.execute_model(SchedulerOutput(step_id=2, removed_request_ids=["warm-up"]))
+
+
+def _block_ids(plan: SchedulerOutput) -> Iterator[int]:
+    """Those that requests hold from this plan on."""
+    return chain(*(new.block_ids for new in plan.new_requests), *plan.new_block_ids.values())
