@@ -129,7 +129,7 @@ class SchedulerConfig:
     max_step_ms: float | None = option(
         None,
         "Milliseconds that a step may take while streams run: a long prompt comes in by shorter pieces, so that they "
-        "do not wait for it. 0: no limit. Default: 50, or three times what the streams alone take if that is longer, "
+        "do not wait for it. 0: no limit. Default: 50, or five times what the streams alone take if that is longer, "
         "and more while more prompts wait than streams run.",
         minimum=0,
     )

@@ -4,8 +4,10 @@ scheduler.
 
 from engined.scheduler.step_time import StepTimeModel
 
-PROMPT_SHARE = 2.0
-"""If nobody says: the time that prompts may take in a step, of what the running requests alone need."""
+PROMPT_SHARE = 4.0
+"""If nobody says: time that prompts may take in a step, of what the running requests alone need. Measured, against 2:
+32 or 64 requests at once make 1.14 times the tokens a second, and the longest gaps are 0.11 s instead of 0.07.
+"""
 UNNOTICED_STEP_SECONDS = 0.05
 """A step that takes no longer holds nobody up, however fast the streams would be: it is twenty tokens a second."""
 TILE_ROWS = 32
