@@ -105,8 +105,10 @@ class Worker:
         assert self._runner is not None, "initialize first"
         faults.point("prefill" if plan.new_requests else "decode")
         with self._track.span("execute", {"step": plan.step_id, "tokens": plan.num_tokens}):
-            if self._kv_pages is not None and (plan.new_requests or plan.new_block_ids):
-                self._kv_pages.note_use(_block_ids(plan))
+            if self._kv_pages is not None:
+                self._kv_pages.note_step()
+                if plan.new_requests or plan.new_block_ids:
+                    self._kv_pages.note_use(_block_ids(plan))
             if isinstance(self._runner, ModelRunner):
                 self._runner.execute_model(plan)
                 return None

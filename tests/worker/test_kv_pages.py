@@ -1,6 +1,7 @@
 """Pages of KV blocks are there before they are needed, and no more of them than that."""
 
 import ctypes
+import time
 
 import pytest
 import torch
@@ -60,3 +61,16 @@ def test_an_old_kernel_provides_pages_as_they_are_used(blocks: Tensor, monkeypat
     note_and_wait(pages, 0)
     note_and_wait(pages, 20)
     assert resident_blocks(blocks) == []
+
+
+def test_no_page_is_asked_for_while_steps_follow_each_other(blocks: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_pages, "_REST_SECONDS", 1.5)
+    pages = KVPages(blocks)
+    pages.note_step()
+    pages.note_use([0])
+    for _ in range(30):
+        time.sleep(0.01)
+        pages.note_step()
+    assert resident_blocks(blocks) == []
+    pages.wait()
+    assert resident_blocks(blocks) == list(range(1, 9))
